@@ -1,0 +1,37 @@
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.requirements-installed
+
+.PHONY: setup demo test check bench soak lock clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## the virtual environment .venv from the lock file, all extras
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+lock: ## resolve pyproject.toml anew into requirements.lock (names, versions, hashes; no addresses)
+	$(PYTHON) -m venv .cache/lock && .cache/lock/bin/pip install --quiet uv
+	.cache/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --no-emit-package lora-autoscaler pyproject.toml -o requirements.lock
+
+demo: setup ## the main job on this machine: a fleet suffers, then the controller cures it
+	$(BIN)/lora-autoscaler demo $(ARGS)
+
+check: setup ## format, lint, types, import contracts, fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(BIN)/pytest -q -n 2 -m 'not slow and not e2e'
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

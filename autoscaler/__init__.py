@@ -1,0 +1,1 @@
+"""Autoscaler and tiering service for fleets of LLM replicas that serve many LoRA adapters."""
