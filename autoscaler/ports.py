@@ -112,7 +112,10 @@ class OverrideStore(Protocol):
         ...
 
     def put(self, fleet: str, override: Override, if_revision: int | None = None) -> Override:
-        """Set a tenant's override; with `if_revision` only over exactly that revision (0: none). Raises ConflictError."""
+        """Set a tenant's override.
+
+        With `if_revision` only over exactly that revision (0: none). Raises ConflictError.
+        """
         ...
 
     def clear(self, fleet: str, tenant: str, actor: str, if_revision: int | None = None) -> Override | None:

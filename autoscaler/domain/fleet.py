@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from autoscaler.domain.signals import Missing, Signal
-
-_UNSEEN: Signal = Missing("not observed")
+from autoscaler.domain.signals import UNSEEN, Signal
 
 
 class Tier(StrEnum):
@@ -70,20 +68,20 @@ class ReplicaSignals:
         adapter_loads_per_s, adapter_load_mean_s: host to GPU, where the engine shows them.
     """
 
-    running: Signal = _UNSEEN
-    waiting: Signal = _UNSEEN
-    deferred: Signal = _UNSEEN
-    kv_usage_ratio: Signal = _UNSEEN
-    ttft_mean_s: Signal = _UNSEEN
-    ttft_p99_s: Signal = _UNSEEN
-    queue_time_mean_s: Signal = _UNSEEN
-    itl_mean_s: Signal = _UNSEEN
-    prompt_tokens_per_s: Signal = _UNSEEN
-    generation_tokens_per_s: Signal = _UNSEEN
-    requests_per_s: Signal = _UNSEEN
-    preemptions_per_s: Signal = _UNSEEN
-    adapter_loads_per_s: Signal = _UNSEEN
-    adapter_load_mean_s: Signal = _UNSEEN
+    running: Signal = UNSEEN
+    waiting: Signal = UNSEEN
+    deferred: Signal = UNSEEN
+    kv_usage_ratio: Signal = UNSEEN
+    ttft_mean_s: Signal = UNSEEN
+    ttft_p99_s: Signal = UNSEEN
+    queue_time_mean_s: Signal = UNSEEN
+    itl_mean_s: Signal = UNSEEN
+    prompt_tokens_per_s: Signal = UNSEEN
+    generation_tokens_per_s: Signal = UNSEEN
+    requests_per_s: Signal = UNSEEN
+    preemptions_per_s: Signal = UNSEEN
+    adapter_loads_per_s: Signal = UNSEEN
+    adapter_load_mean_s: Signal = UNSEEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +110,11 @@ class Replica:
     state: ReplicaState
     started_at_s: float = 0.0
     revision: str = ""
-    limits: EngineLimits = EngineLimits()
-    signals: ReplicaSignals = ReplicaSignals()
+    limits: EngineLimits = field(default_factory=EngineLimits)
+    signals: ReplicaSignals = field(default_factory=ReplicaSignals)
     registered: frozenset[str] | None = None
     resident: frozenset[str] | None = None
-    in_flight: Signal = _UNSEEN
+    in_flight: Signal = UNSEEN
 
 
 @dataclass(frozen=True, slots=True)

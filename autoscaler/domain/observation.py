@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.domain.fleet import Group, LoadLedger, Replica, Router
-from autoscaler.domain.signals import Missing, Signal
+from autoscaler.domain.signals import UNSEEN, Signal
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -91,9 +91,9 @@ class Traffic:
     errors_per_s: Floats
     ttft_mean_s: Floats
     ttft_p99_s: Floats
-    base_requests_per_s: Signal = Missing("not observed")
-    base_tokens_per_s: Signal = Missing("not observed")
-    unknown_requests_per_s: Signal = Missing("not observed")
+    base_requests_per_s: Signal = UNSEEN
+    base_tokens_per_s: Signal = UNSEEN
+    unknown_requests_per_s: Signal = UNSEEN
 
     @classmethod
     def unknown(cls, adapters: int, window_s: float = 0.0) -> Traffic:

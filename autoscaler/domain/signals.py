@@ -32,6 +32,8 @@ class Missing:
 
 Signal: TypeAlias = Fresh | Missing
 
+UNSEEN = Missing("not observed")
+
 
 def value_or(signal: Signal, default: float) -> float:
     """The measurement, or `default` where there is none. Use it only where the default is the cautious side."""
