@@ -177,7 +177,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
-    """Lower a group's replicas to `replicas`, by exactly these drained victims; remove the group at zero if `remove`."""
+    """Lower a group's replicas to `replicas`, by these drained victims; remove the group if `remove`."""
 
     group: str
     replicas: int
