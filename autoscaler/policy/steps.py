@@ -1,0 +1,267 @@
+"""What each step of a decision is told: signals, targets, tiering, scaling, ring, forecast, diagnosis."""
+
+# ruff: noqa: RUF009 - `key` makes a dataclass field
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autoscaler.domain.fleet import Tier
+from autoscaler.policy.fields import Choice, Duration, Either, Flag, Integer, Items, Number, Section, Table, Text, key
+from autoscaler.policy.groups import IDENTIFIER
+from autoscaler.policy.words import Isolation, Overflow, SignalName, SlotShortage, Trigger, UnknownAdapter
+
+LABEL = Text(r"[a-zA-Z_][a-zA-Z0-9_]*", "a Prometheus label name", 120)
+PROMQL = Text("", "PromQL of one line or more", 8192)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """How this fleet's metrics are found: on top of the engine's preset."""
+
+    matchers: Mapping[str, str] = key(
+        Table(LABEL, Text("", "a label value", 1024), 32), dict,
+        "Label matchers put into every engine query of the preset, such as `namespace: llm`.",
+    )  # fmt: skip
+    replica_label: str = key(LABEL, "pod", "Label whose value is a replica's id.")
+    adapter_label: str = key(LABEL, "adapter", "Label of the router's series whose value is the adapter's id.")
+    window_s: float = key(Duration(1, 3600), 60.0, "What rates are taken over; at least two scrape intervals.")
+    max_age_s: float = key(Duration(1, 3600), 60.0, "An older sample is missing, not fresh.")
+    queries: Mapping[SignalName, str] = key(
+        Table(Text("", "a signal", 60), PROMQL), dict,
+        "PromQL per signal, instead of the preset's; it must keep `replicaLabel`, or `adapterLabel` for `adapter...`.",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantSlo:
+    """What one tenant was promised; None (`auto`) is the fleet's default."""
+
+    ttft_s: float | None = key(Either("auto", Duration(0.001, 3600)), None, "Time to first token.")
+    objective_ratio: float | None = key(
+        Either("auto", Number(0.5, 0.99999)), None, "Share of requests that must meet it.", name="objective"
+    )
+    isolation: Isolation = key(
+        Choice(Isolation), Isolation.SHARED, "`dedicated`: the tenant gets a hot group, whatever its load."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """Service level objectives."""
+
+    ttft_s: float = key(Duration(0.001, 3600), 1.0, "Time to first token that a request should meet.")
+    objective_ratio: float = key(Number(0.5, 0.99999), 0.99, "Share of requests that must meet it.", name="objective")
+    tenants: Mapping[str, TenantSlo] = key(
+        Table(IDENTIFIER, Section(TenantSlo)), dict, "Tenants with a promise of their own, by tenant id."
+    )
+
+    def ttft_of(self, tenant: str) -> float:
+        """Time to first token promised to a tenant, seconds."""
+        own = self.tenants.get(tenant)
+        return self.ttft_s if own is None or own.ttft_s is None else own.ttft_s
+
+    def objective_of(self, tenant: str) -> float:
+        """Share of a tenant's requests that must meet its target."""
+        own = self.tenants.get(tenant)
+        return self.objective_ratio if own is None or own.objective_ratio is None else own.objective_ratio
+
+    @property
+    def dedicated(self) -> frozenset[str]:
+        """Tenants that were promised replicas of their own."""
+        return frozenset(t for t, own in self.tenants.items() if own.isolation is Isolation.DEDICATED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Bounds over all groups together."""
+
+    max_replicas_total: int = key(Integer(1, 100_000), 32, "Most replicas of all groups together.")
+    max_changes_per_hour: int = key(Integer(1, 100_000), 60, "Most changes of any group's replica count in an hour.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiering:
+    """When a tenant changes tier. Promotion acts at once; demotion needs quiet for `demoteTicks` after `dwell`."""
+
+    hot_threshold_replicas: float = key(
+        Number(0.01, 1_000), 3.0,
+        "A tenant whose forecast upper band needs so many replicas becomes HOT; below, the ring serves it better.",
+        name="hotThreshold",
+    )  # fmt: skip
+    cold_threshold_tokens_per_s: float = key(
+        Number(0, 1e9), 1.0,
+        "A tenant whose forecast upper band stays below half of so many tokens/s becomes COLD; above, it wakes up.",
+        name="coldThreshold",
+    )  # fmt: skip
+    demote_ratio: float = key(Number(0, 1, above=True), 0.5, "Demotion is below this share of the promotion threshold.")
+    demote_ticks: int = key(Integer(1, 10_000), 8, "Ticks in a row that must be quiet.")
+    dwell_s: float = key(Duration(), 7200.0, "Minimum stay in a tier before a demotion; tenants flap within the hour.")
+    promote_on: tuple[Trigger, ...] = key(
+        Items(Choice(Trigger), 3, unique=True), (Trigger.LOAD,),
+        "What promotes to HOT besides a pin, an override or `isolation: dedicated`.",
+    )  # fmt: skip
+    slot_fill_ratio: float = key(
+        Number(0, 1, above=True), 0.9, "Share of a replica's adapter slots that residents may take up.", name="slotFill"
+    )
+    pins: Mapping[str, Tier] = key(
+        Table(IDENTIFIER, Choice(Tier)), dict, "Tenants whose tier is fixed, until an override says otherwise."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleOut:
+    """Limits of growing. It is never delayed on purpose."""
+
+    max_step_replicas: int = key(Integer(1, 10_000), 4, "Most replicas added to a group in a tick.", name="maxStep")
+    pending_guard_s: float = key(
+        Duration(1), 900.0, "Replicas that are not ready block further growth for so long; then they count as stuck."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleIn:
+    """Conditions of shrinking, the expensive direction."""
+
+    stabilisation_s: float = key(Duration(), 300.0, "The highest need within so long is what counts.")
+    max_step_replicas: int = key(Integer(1, 10_000), 1, "Most replicas taken from a group in a tick.", name="maxStep")
+    margin_ratio: float = key(
+        Number(0, 1), 0.1, "What must be left free under the target after the removal.", name="margin"
+    )
+    horizon_s: float = key(Duration(1), 3600.0, "The forecast's upper band over so long must fit what remains.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """How many replicas a group needs."""
+
+    queue_per_replica: float = key(
+        Number(0, 100_000, above=True), 5.0, "Waiting requests (less those that wait for an adapter slot) per replica."
+    )
+    kv_usage_ratio: float = key(Number(0, 1, above=True), 0.8, "KV cache use, 0 to 1.", name="kvUsage")
+    ttft_s: float | None = key(
+        Either("auto", Duration(0.001, 3600)),
+        None,
+        "Time to first token above which a group grows; `auto`: `slo.ttft`.",
+    )
+    utilisation_ratio: float = key(
+        Number(0, 1, above=True), 0.7, "Share of measured capacity that forecast demand may fill.", name="utilisation"
+    )
+    tolerance_ratio: float = key(
+        Number(0, 1), 0.1, "A pressure within this share of its target changes nothing.", name="tolerance"
+    )
+    capacity_tokens_per_s: float | None = key(
+        Either("auto", Number(0, 1e9, above=True)), None,
+        "Prompt and completion tokens/s that a replica carries within its SLO; `auto`: measured.",
+        name="capacity",
+    )  # fmt: skip
+    startup_s: float = key(
+        Duration(), 180.0, "How long a new replica takes, until it was measured: look-ahead of growth."
+    )
+    scale_out: ScaleOut = key(Section(ScaleOut), ScaleOut, "Limits of growing.")
+    scale_in: ScaleIn = key(Section(ScaleIn), ScaleIn, "Conditions of shrinking.")
+    on_adapter_slot_shortage: SlotShortage = key(
+        Choice(SlotShortage), SlotShortage.HOLD,
+        "`grow`: add replicas where adapter slots are short and nothing is left to demote. `hold`: say so only.",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ring:
+    """Placement of adapters on the warm group, and what routers do at request time."""
+
+    replication: int | None = key(
+        Either("auto", Integer(1, 64)), None,
+        "Owners per adapter; `auto`: the most, from 2, that the engines' adapter slots hold without loads.",
+    )  # fmt: skip
+    load_bound_ratio: float = key(
+        Number(1.05, 10), 1.25, "A slot's placed load over the mean, at most.", name="loadBound"
+    )
+    request_bound_percent: int = key(
+        Integer(100, 1_000),
+        125,
+        "Requests in flight over the mean, in percent, at which a router takes the next owner.",
+    )
+    request_floor: int = key(Integer(1, 10_000), 4, "Requests in flight below which that bound never bites.")
+    overflow: Overflow = key(
+        Choice(Overflow), Overflow.STANDBYS,
+        "Where a request goes whose owners are over the bound; `any` needs `engine.resolver`.",
+    )  # fmt: skip
+    standby_count: int = key(Integer(0, 64), 1, "Standbys per adapter, where it is registered too.")
+    slot_grace_s: float = key(
+        Duration(), 600.0, "How long a slot waits for its replica's successor; then adapters move."
+    )
+    ack_timeout_s: float = key(
+        Duration(0.1), 30.0, "How long routers may take to apply an epoch before drains are held."
+    )
+    router_ttl_s: float = key(Duration(0.1), 60.0, "A router that was not heard for so long is not waited for.")
+    moves_per_hour: int | None = key(
+        Either("auto", Integer(1, 10_000_000)), None,
+        "Moves, weighted by load, that may be spent in an hour; `auto`: half of all placed pairs, at least 100.",
+    )  # fmt: skip
+    unknown: UnknownAdapter = key(
+        Choice(UnknownAdapter), UnknownAdapter.COLD, "Names in no list: to the cold pool, or answered 404."
+    )
+    residency_deadline_s: float = key(
+        Duration(1), 300.0, "A new replica joins the ring without its last adapters after so long."
+    )
+    drain_timeout_s: float = key(Duration(0.1), 300.0, "A drained replica goes after so long, finished or not.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecasting:
+    """How demand is foreseen."""
+
+    horizon_s: float = key(Duration(1), 600.0, "Look-ahead of tier decisions and placement.")
+    horizons_s: tuple[float, ...] = key(
+        Items(Duration(1), 8, unique=True), (600.0, 1800.0, 3600.0),
+        "Horizons that are learnt and calibrated: ascending multiples of `bucket`; others are interpolated.",
+    )  # fmt: skip
+    bucket_s: float = key(Duration(1, 3600), 300.0, "Length of the buckets that history is kept in.")
+    half_lives_s: tuple[float, ...] = key(
+        Items(Duration(1), 12, unique=True), (300.0, 900.0, 3600.0, 14400.0, 86400.0),
+        "Half-lives of the moving averages, ascending.",
+    )  # fmt: skip
+    day_s: float = key(Duration(60), 86400.0, "Length of the season; the demo's day is shorter.")
+    history_s: float = key(Duration(), 7 * 86400.0, "How far back memory is filled from Prometheus at start; 0: not.")
+    upper_quantile_ratio: float = key(
+        Number(0.5, 0.999), 0.9, "The upper band that decisions use, calibrated to this coverage.", name="upperQuantile"
+    )
+    learned: bool = key(
+        Flag(), True, "Whether a learned model may serve where it beats the cheap ones on the last day."
+    )
+    retrain_every_s: float = key(Duration(60), 43_200.0, "How often it is trained anew, beside the tick.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosing:
+    """When thrash and noisy neighbours are named."""
+
+    window_s: float = key(Duration(1), 300.0, "What evidence is gathered over.")
+    min_requests: int = key(Integer(1, 1_000_000), 20, "Requests in the window below which nothing is concluded.")
+    thrash_loads_per_1000: float = key(
+        Number(0, 1_000_000, above=True), 100.0, "Adapter loads per 1,000 requests that are thrash if latency suffers.",
+        name="thrashLoads",
+    )  # fmt: skip
+    deferred_ratio: float = key(
+        Number(0, 1, above=True), 0.5, "Share of waiting requests that wait for an adapter slot: also thrash.",
+        name="deferred",
+    )  # fmt: skip
+    idle_kv_ratio: float = key(
+        Number(0, 1, above=True), 0.5, "KV use below which compute is to spare, so that poor latency is no saturation.",
+        name="idleKv",
+    )  # fmt: skip
+    noisy_score_ratio: float = key(
+        Number(0, 1, above=True), 0.5, "Score, 0 to 1, from which a tenant is a noisy neighbour.", name="noisyScore"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fairness:
+    """At the maximum of replicas, routers bound each tenant before all suffer."""
+
+    max_in_flight_per_tenant: int = key(
+        Integer(1, 1_000_000), 64, "Requests that one tenant may have in flight while every replica is at its bound."
+    )
+    retry_after_s: float = key(Duration(0.1, 3600), 1.0, "`Retry-After` of the 429 that the aggressor gets.")
