@@ -83,6 +83,10 @@ class EngineClient(Protocol):
         """Load an adapter. `already loaded` is Applied; 404 path and rank too high are Failed without retry."""
         ...
 
+    def ledger(self) -> LoadLedger:
+        """What this controller loaded on which replica, what failed, and what others loaded."""
+        ...
+
     async def unload(self, replica: Replica, effect: UnloadAdapter) -> Outcome:
         """Unload an adapter; an unknown name is Applied."""
         ...

@@ -138,6 +138,7 @@ class Observation:
         ledger: what this controller loaded, and what failed.
         conditions: what the shell noticed outside decisions (invalid policy kept out, frozen, duplicated series):
             name -> sentence.
+        ring_epoch, ring_body: what is published now, as it was read back; 0 and None where nothing is.
     """
 
     now_s: float
@@ -150,3 +151,5 @@ class Observation:
     freshness: Mapping[str, Signal] = field(default_factory=dict)
     ledger: LoadLedger = field(default_factory=LoadLedger)
     conditions: Mapping[str, str] = field(default_factory=dict)
+    ring_epoch: int = 0
+    ring_body: bytes | None = None

@@ -1,0 +1,131 @@
+"""What hurts, where, and how that is known: the findings that tiering, scaling and every view read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """Why requests are slow. Closed; the cures differ, so the words must."""
+
+    NONE = "none"  # nothing hurts
+    SATURATION = "saturation"  # compute or KV cache is short: replicas cure it
+    THRASH = "thrash"  # adapter slots are short: placement, tiers or slots cure it, replicas do not
+    NOISY_NEIGHBOUR = "noisy-neighbour"  # one tenant's load is the others' latency
+    BAD_REPLICA = "bad-replica"  # one replica is slow under the load that its peers carry
+    ROUTER_IMBALANCE = "router-imbalance"  # some replicas queue while others are idle
+    SLOW_ADAPTER_STORE = "slow-adapter-store"  # loads themselves take long
+    UNKNOWN = "unknown"  # the signals do not suffice for a verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One number of the evidence, what it is held against, and a sentence with both.
+
+    Attributes:
+        name: `deferred_ratio`, `kv_usage_ratio`, `ttft_effect_s`, ...; the unit is in the name.
+        value: the number.
+        limit: what it is compared with; None where it only informs.
+    """
+
+    name: str
+    value: float
+    limit: float | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A difference in seconds, with its 95 % confidence interval. Without enough evidence the interval is infinite.
+
+    Attributes:
+        mean_s, low_s, high_s: the estimate and its interval.
+        samples: independent comparisons behind it.
+        missing: what would be needed for a verdict; empty where the evidence suffices.
+    """
+
+    mean_s: float = 0.0
+    low_s: float = float("-inf")
+    high_s: float = float("inf")
+    samples: int = 0
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFinding:
+    """One replica.
+
+    Attributes:
+        thrash: 0..1, 1 = adapter slots explain all of the wait.
+        saturation: pressure over target, 1 = at the target; the larger of queue and KV use.
+        harm: tenant-seconds over the SLO per second; what findings are ranked by.
+    """
+
+    replica: str
+    group: str
+    cause: Cause
+    thrash: float = 0.0
+    saturation: float = 0.0
+    harm: float = 0.0
+    terms: tuple[Term, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFinding:
+    """One group: the cause that explains most of its harm, and the sentence that says so.
+
+    Attributes:
+        cure: what would help, a sentence; empty where nothing hurts.
+    """
+
+    group: str
+    cause: Cause
+    thrash: float = 0.0
+    saturation: float = 0.0
+    harm: float = 0.0
+    message: str = ""
+    cure: str = ""
+    terms: tuple[Term, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TenantFinding:
+    """One tenant that hurts others, or is hurt. Tenants that are neither have no finding.
+
+    Attributes:
+        aggressor, victim: 0..1; from the policy's `diagnosis.noisyScore` it is a verdict.
+        effect: as an aggressor, what its activity adds to others' TTFT; as a victim, what is added to its own.
+        share: of its replicas' tokens, 0..1.
+        others: the victims of an aggressor, the aggressors of a victim; worst first.
+        harm: tenant-seconds over the SLO per second.
+    """
+
+    tenant: str
+    aggressor: float = 0.0
+    victim: float = 0.0
+    effect: Effect = field(default_factory=Effect)
+    share: float = 0.0
+    others: tuple[str, ...] = ()
+    harm: float = 0.0
+    terms: tuple[Term, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All findings of one tick; a group or replica without an entry was not looked at.
+
+    Attributes:
+        groups, replicas: by name and id.
+        tenants: by id, only those that hurt or are hurt.
+    """
+
+    groups: Mapping[str, GroupFinding] = field(default_factory=dict)
+    replicas: Mapping[str, ReplicaFinding] = field(default_factory=dict)
+    tenants: Mapping[str, TenantFinding] = field(default_factory=dict)
+
+    def cause(self, group: str) -> Cause:
+        """The group's cause; `unknown` where it was not looked at."""
+        found = self.groups.get(group)
+        return Cause.UNKNOWN if found is None else found.cause
