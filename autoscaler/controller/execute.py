@@ -1,0 +1,115 @@
+"""Effects, done in order, each fenced by the lease's own time at the moment of the write.
+
+A plan was derived from what was observed, so effects do not wait for each other: what must come first (residency
+before membership, acknowledgement before drain) was already seen when the plan was made, or the effect is not in it.
+Adapter loads may outlast a tick; they go on beside it and are not started twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from autoscaler.controller.observe import World
+from autoscaler.domain.decisions import (
+    ApplyReport,
+    AssignSlot,
+    Drain,
+    Effect,
+    Failed,
+    Grow,
+    LoadAdapter,
+    OpenGate,
+    Outcome,
+    PublishRing,
+    Shrink,
+    Skipped,
+    UnloadAdapter,
+)
+from autoscaler.domain.fleet import Replica
+from autoscaler.ports import Clock, Lease, PermanentError, TemporaryError
+
+ORDER: tuple[type, ...] = (Grow, AssignSlot, LoadAdapter, OpenGate, PublishRing, Drain, Shrink, UnloadAdapter)
+"""Make before break. An effect type that is not here cannot be executed."""
+
+
+class Executor:
+    """Does effects through the ports of one fleet."""
+
+    def __init__(self, world: World, lease: Lease, clock: Clock) -> None:
+        self._world = world
+        self._lease = lease
+        self._clock = clock
+        self._loading: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
+
+    async def apply(self, effects: Iterable[Effect], replicas: Iterable[Replica], wait_s: float) -> ApplyReport:
+        """Do them in order. Loads get `wait_s` in all to answer; those still under way are reported as such."""
+        by_id = {r.id: r for r in replicas}
+        ordered = sorted(effects, key=lambda e: ORDER.index(type(e)))
+        loads = [e for e in ordered if isinstance(e, LoadAdapter)]
+        report: list[tuple[Effect, Outcome]] = [(e, self._start_load(by_id, e)) for e in loads]
+        for effect in ordered:
+            if not isinstance(effect, LoadAdapter):
+                report.append((effect, await self._fenced(effect, by_id)))
+        if self._loading:
+            await asyncio.wait(self._loading.values(), timeout=wait_s)
+        return ApplyReport(tuple((e, self._load_outcome(e, o)) for e, o in report))
+
+    async def close(self) -> None:
+        """Give up loads that are still under way; the engines finish or refuse them by themselves."""
+        for task in self._loading.values():
+            task.cancel()
+        await asyncio.gather(*self._loading.values(), return_exceptions=True)
+        self._loading.clear()
+
+    def _start_load(self, by_id: dict[str, Replica], effect: LoadAdapter) -> Outcome:
+        key = (effect.replica, effect.adapter)
+        if key not in self._loading:
+            if not self._lease.held(self._clock.now_s()):
+                return _LEASE_LOST
+            if effect.replica not in by_id:
+                return Skipped("the replica is gone")
+            self._loading[key] = asyncio.create_task(self._load(by_id[effect.replica], effect))
+        return Skipped("still loading")
+
+    async def _load(self, replica: Replica, effect: LoadAdapter) -> Outcome:
+        try:
+            return await self._world.engines.load(replica, effect)
+        except (TemporaryError, PermanentError) as error:
+            return _failed(error)
+
+    def _load_outcome(self, effect: Effect, so_far: Outcome) -> Outcome:
+        if not isinstance(effect, LoadAdapter):
+            return so_far
+        key = (effect.replica, effect.adapter)
+        task = self._loading.get(key)
+        if task is None or not task.done():
+            return so_far
+        del self._loading[key]
+        return task.result()
+
+    async def _fenced(self, effect: Effect, by_id: dict[str, Replica]) -> Outcome:
+        if not self._lease.held(self._clock.now_s()):
+            return _LEASE_LOST
+        try:
+            return await self._do(effect, by_id)
+        except (TemporaryError, PermanentError) as error:
+            return _failed(error)
+
+    async def _do(self, effect: Effect, by_id: dict[str, Replica]) -> Outcome:
+        if isinstance(effect, PublishRing):
+            return await self._world.publisher.publish(effect.epoch, effect.body)
+        if isinstance(effect, UnloadAdapter):
+            if effect.replica not in by_id:
+                return Skipped("the replica is gone")
+            return await self._world.engines.unload(by_id[effect.replica], effect)
+        if isinstance(effect, LoadAdapter):
+            return Skipped("loads are started apart")
+        return await self._world.actuator.apply(effect)
+
+
+_LEASE_LOST = Skipped("the lease is not held")
+
+
+def _failed(error: TemporaryError | PermanentError) -> Failed:
+    return Failed(str(error), retry_after_s=0.0 if isinstance(error, TemporaryError) else None)
