@@ -1,0 +1,54 @@
+"""The ring: which replicas hold which adapter, so that routers in any language compute the same owners.
+
+It decides slots, replication and placement, and writes and reads the snapshot that carries them. It knows nothing of
+metrics, policies, clusters or clocks: loads, limits and the time are arguments.
+"""
+
+from autoscaler.ring.codec import MEDIA_TYPE, decode, digest, encode, to_document
+from autoscaler.ring.hashing import HASH_NAME, h64, mix, ranked, score
+from autoscaler.ring.owners import Chosen, Owners, Ring, Via
+from autoscaler.ring.snapshot import (
+    Choice,
+    HotGroup,
+    LowerEpochError,
+    MalformedSnapshotError,
+    Member,
+    MemberState,
+    Overflow,
+    RingSnapshot,
+    SnapshotError,
+    Unknown,
+    UnsupportedSnapshotError,
+    WrongDigestError,
+    newest,
+)
+
+__all__ = [
+    "HASH_NAME",
+    "MEDIA_TYPE",
+    "Choice",
+    "Chosen",
+    "HotGroup",
+    "LowerEpochError",
+    "MalformedSnapshotError",
+    "Member",
+    "MemberState",
+    "Overflow",
+    "Owners",
+    "Ring",
+    "RingSnapshot",
+    "SnapshotError",
+    "Unknown",
+    "UnsupportedSnapshotError",
+    "Via",
+    "WrongDigestError",
+    "decode",
+    "digest",
+    "encode",
+    "h64",
+    "mix",
+    "newest",
+    "ranked",
+    "score",
+    "to_document",
+]
