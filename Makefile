@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.requirements-installed
 
-.PHONY: setup demo test check bench soak lock clean
+.PHONY: setup demo test parts check bench soak lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -25,6 +25,12 @@ lock: ## resolve pyproject.toml anew into requirements.lock (names, versions, ha
 
 demo: setup ## the main job on this machine: a fleet suffers, then the controller cures it
 	$(BIN)/lora-autoscaler demo $(ARGS)
+
+test: setup parts ## every test, with the real parts
+	$(BIN)/pytest -q -n 2 --dist loadgroup $(ARGS)
+
+parts: setup ## the real parts that `test` runs: Debian packages when root, control plane, Prometheus 3, Helm, kubectl
+	$(BIN)/python -m tests.e2e.parts
 
 check: setup ## format, lint, types, import contracts, fast tests
 	$(BIN)/ruff format --check .
