@@ -7,19 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autoscaler.domain.fleet import EngineLimits
-from autoscaler.policy.fields import (
-    Choice,
-    Duration,
-    Either,
-    Flag,
-    Integer,
-    Items,
-    Number,
-    Section,
-    Text,
-    key,
-    required,
-)
+from autoscaler.policy.fields import Items, Section, key, required
+from autoscaler.policy.scalars import Choice, Duration, Either, Flag, Integer, Number, Text
 from autoscaler.policy.words import Day, HotSource, Preset
 
 NAME = Text(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", "lower-case letters, digits and '-', at most 40", 40)

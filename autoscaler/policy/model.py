@@ -1,4 +1,4 @@
-"""`FleetPolicy`: what an operator wants of one fleet. Every section, key, unit and default is in this tree of fields."""
+"""`FleetPolicy`: what an operator wants of one fleet. Sections, keys, units and defaults are this tree of fields."""
 
 # ruff: noqa: RUF009 - `key` makes a dataclass field
 
@@ -7,8 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoscaler.domain.fleet import EngineLimits, Tier
-from autoscaler.policy.fields import Choice, Duration, Either, Section, Text, key, required
+from autoscaler.policy.fields import Section, key, required
 from autoscaler.policy.groups import IDENTIFIER, NAME, Adapters, Engine, Groups, Target
+from autoscaler.policy.scalars import Choice, Duration, Either, Text
 from autoscaler.policy.steps import Budget, Diagnosing, Fairness, Forecasting, Ring, Scaling, Signals, Slo, Tiering
 from autoscaler.policy.words import Actuation, Mode
 

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autoscaler.domain.fleet import Tier
-from autoscaler.policy.fields import Choice, Duration, Either, Flag, Integer, Items, Number, Section, Table, Text, key
+from autoscaler.policy.fields import Items, Section, Table, key
 from autoscaler.policy.groups import IDENTIFIER
+from autoscaler.policy.scalars import Choice, Duration, Either, Flag, Integer, Number, Text
 from autoscaler.policy.words import Isolation, Overflow, SignalName, SlotShortage, Trigger, UnknownAdapter
 
 LABEL = Text(r"[a-zA-Z_][a-zA-Z0-9_]*", "a Prometheus label name", 120)
-PROMQL = Text("", "PromQL of one line or more", 8192)
+PROMQL = Text("", "PromQL", 8192, lines=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class Signals:
     window_s: float = key(Duration(1, 3600), 60.0, "What rates are taken over; at least two scrape intervals.")
     max_age_s: float = key(Duration(1, 3600), 60.0, "An older sample is missing, not fresh.")
     queries: Mapping[SignalName, str] = key(
-        Table(Text("", "a signal", 60), PROMQL), dict,
+        Table(Choice(SignalName), PROMQL), dict,
         "PromQL per signal, instead of the preset's; it must keep `replicaLabel`, or `adapterLabel` for `adapter...`.",
     )  # fmt: skip
 
@@ -139,7 +140,9 @@ class Scaling:
     queue_per_replica: float = key(
         Number(0, 100_000, above=True), 5.0, "Waiting requests (less those that wait for an adapter slot) per replica."
     )
-    kv_usage_ratio: float = key(Number(0, 1, above=True), 0.8, "KV cache use, 0 to 1.", name="kvUsage")
+    kv_usage_ratio: float = key(
+        Number(0, 1, above=True, why="the gauge ends at 1; 80 % is 0.8"), 0.8, "KV cache use, 0 to 1.", name="kvUsage"
+    )
     ttft_s: float | None = key(
         Either("auto", Duration(0.001, 3600)),
         None,
