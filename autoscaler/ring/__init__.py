@@ -7,6 +7,16 @@ metrics, policies, clusters or clocks: loads, limits and the time are arguments.
 from autoscaler.ring.codec import MEDIA_TYPE, decode, digest, encode, to_document
 from autoscaler.ring.hashing import HASH_NAME, h64, mix, ranked, score
 from autoscaler.ring.owners import Chosen, Owners, Ring, Via
+from autoscaler.ring.placement import (
+    Infeasible,
+    InfeasibleReason,
+    Limits,
+    Placement,
+    PlacementError,
+    restore,
+)
+from autoscaler.ring.replication import decide_choice, resolve_replication
+from autoscaler.ring.seating import place
 from autoscaler.ring.snapshot import (
     Choice,
     HotGroup,
@@ -29,12 +39,17 @@ __all__ = [
     "Choice",
     "Chosen",
     "HotGroup",
+    "Infeasible",
+    "InfeasibleReason",
+    "Limits",
     "LowerEpochError",
     "MalformedSnapshotError",
     "Member",
     "MemberState",
     "Overflow",
     "Owners",
+    "Placement",
+    "PlacementError",
     "Ring",
     "RingSnapshot",
     "SnapshotError",
@@ -42,13 +57,17 @@ __all__ = [
     "UnsupportedSnapshotError",
     "Via",
     "WrongDigestError",
+    "decide_choice",
     "decode",
     "digest",
     "encode",
     "h64",
     "mix",
     "newest",
+    "place",
     "ranked",
+    "resolve_replication",
+    "restore",
     "score",
     "to_document",
 ]

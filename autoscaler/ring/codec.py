@@ -44,7 +44,7 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
 
 
 def encode(snapshot: RingSnapshot) -> bytes:
-    """The snapshot as RFC 8785 canonical JSON with its digest. Raises MalformedSnapshotError for what `decode` refuses."""
+    """The snapshot as RFC 8785 canonical JSON with its digest. Raises the errors of `decode` for what that refuses."""
     document = to_document(snapshot)
     _read(document)
     return canonical_json(document)
@@ -270,7 +270,7 @@ Word = TypeVar("Word", bound=StrEnum)
 def _word(words: type[Word], holder: Mapping[str, Any], name: str, where: str = "") -> Word:
     value = holder.get(name)
     try:
-        return words(value)
+        return words(str(value))
     except ValueError:
         allowed = ", ".join(words)
         raise MalformedSnapshotError("wrong-type", f"{where}{name} is {value!r}; it must be one of {allowed}") from None

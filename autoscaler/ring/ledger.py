@@ -1,0 +1,55 @@
+"""Load and residents of each slot while adapters are seated one after the other."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Ledger:
+    """What each slot carries so far, and the three limits on taking more. Slots are indices; loads have one unit."""
+
+    def __init__(
+        self,
+        loads: npt.NDArray[np.float64],
+        *,
+        home_limit: float,
+        limit: float,
+        max_residents: int,
+        closed: Collection[int] = (),
+    ) -> None:
+        """`home_limit` binds a slot that is new to an adapter, `limit` every slot; `closed` slots take nobody new."""
+        # Plain lists: reading one number of a numpy array costs ten times as much.
+        self.loads: list[float] = loads.tolist()
+        self.residents = [0] * len(self.loads)
+        self.home_limit = home_limit
+        self.limit = limit
+        self.max_residents = max_residents
+        self.closed = frozenset(closed)
+
+    def fits_home(self, home: Sequence[int], before: Collection[int], share: float) -> bool:
+        """Every slot of `home` takes the share: those that had it under `limit`, the others under `home_limit`."""
+        loads, residents, most = self.loads, self.residents, self.max_residents
+        return all(
+            residents[slot] < most and loads[slot] + share <= (self.limit if slot in before else self.home_limit)
+            for slot in home
+        )
+
+    def takes(self, slot: int, share: float) -> bool:
+        """The slot stays within `limit` and the residents."""
+        return self.residents[slot] < self.max_residents and self.loads[slot] + share <= self.limit
+
+    def take(self, slots: Iterable[int], share: float) -> None:
+        """Book one more resident with `share` on each slot."""
+        for slot in slots:
+            self.loads[slot] += share
+            self.residents[slot] += 1
+
+    def least_loaded(self, count: int, besides: Collection[int]) -> list[int]:
+        """The `count` slots with least load that can hold one more resident, lower index on ties; perhaps fewer."""
+        open_slots = [
+            slot
+            for slot, residents in enumerate(self.residents)
+            if residents < self.max_residents and slot not in besides and slot not in self.closed
+        ]
+        return sorted(open_slots, key=self.loads.__getitem__)[:count]

@@ -1,0 +1,70 @@
+"""The last placement, read in the rows and slots of today's ranking."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.ring.ranking import Indices, Ranking
+from autoscaler.ring.replication import Counts
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Previous:
+    """Who held what last time.
+
+    Attributes:
+        ranking, replication, exceptions, copies: of the last placement, in its own rows and slots.
+        rows: (n,) its row of each of today's adapters, -1 for a new one.
+        renumbered: today's index of each of its slots, -1 for one that is gone.
+    """
+
+    ranking: Ranking
+    replication: int
+    exceptions: Mapping[int, tuple[int, ...]]
+    copies: Counts
+    rows: Indices
+    renumbered: Indices
+
+    def copies_now(self) -> Counts:
+        """(n,) how many owners each of today's adapters had, 0 for a new one."""
+        return np.where(self.rows >= 0, self.copies[self.rows], 0) if len(self.copies) else np.zeros_like(self.rows)
+
+    def exception_rows(self) -> Indices:
+        """Today's rows of the adapters that were exceptions, ascending."""
+        today = np.full(len(self.ranking.adapters), -1, np.intp)
+        known = np.flatnonzero(self.rows >= 0)
+        today[self.rows[known]] = known
+        found = today[np.fromiter(self.exceptions, np.intp, len(self.exceptions))]
+        return np.sort(found[found >= 0])
+
+    def owners(self, rows: Sequence[int] | Indices) -> list[list[int]]:
+        """Who held the adapters of today's `rows`, in today's slot indices and rank order; slots now gone left out."""
+        if not len(self.ranking.adapters):
+            return [[] for _ in rows]
+        then = self.rows[rows]
+        by_hash = self.renumbered[self.ranking.top[then, : self.replication]].tolist()
+        found: list[list[int]] = []
+        for row, hashed in zip(then.tolist(), by_hash, strict=True):
+            listed = self.exceptions.get(row)
+            if row < 0:
+                found.append([])
+            elif listed is None:
+                found.append([slot for slot in hashed if slot >= 0])
+            else:
+                found.append([slot for slot in self.renumbered[list(listed)].tolist() if slot >= 0])
+        return found
+
+
+def read_previous(
+    ranking: Ranking, then: Ranking, replication: int, exceptions: Mapping[int, tuple[int, ...]], copies: Counts
+) -> Previous:
+    """The placement (`then`, `replication`, `exceptions`, `copies`) in the rows and slots of `ranking`."""
+    if then.adapters is ranking.adapters:
+        rows = np.arange(len(ranking.adapters))
+    else:
+        row_of = then.row_of
+        rows = np.fromiter((row_of.get(name, -1) for name in ranking.adapters), np.intp, len(ranking.adapters))
+    index_of = {slot: index for index, slot in enumerate(ranking.slots)}
+    renumbered = np.fromiter((index_of.get(slot, -1) for slot in then.slots), np.intp, len(then.slots))
+    return Previous(then, replication, exceptions, copies, rows, renumbered)

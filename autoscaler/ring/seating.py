@@ -1,0 +1,246 @@
+"""Place adapters on slots: rendezvous hashing, bounded by load and residents, sticky from tick to tick.
+
+Most adapters are small and live where the hash says. The few that carry the load are seated one by one, largest
+first. The result depends on the set of adapters, their loads and the previous placement, and on no order among them.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from autoscaler.ring.ledger import Ledger
+from autoscaler.ring.placement import (
+    HOME_BOUND,
+    SPARE_DEPTH,
+    Infeasible,
+    InfeasibleReason,
+    Limits,
+    Placement,
+    PlacementError,
+    settle,
+)
+from autoscaler.ring.previous import Previous, read_previous
+from autoscaler.ring.ranking import Indices, Ranking, rank, rerank
+from autoscaler.ring.replication import Floats, copies
+
+TAIL_SHARE = 0.05
+"""Shares below this part of the mean load are placed by the hash alone: 99 % of adapters at Zipf 1."""
+
+_WHOLE_BITS = 32  # loads become integers of at most 2^32, so that sums of two million are exact, in any order
+_SQRT_HALF = 0.7071067811865476
+
+
+def place(
+    adapters: Sequence[str],
+    loads: npt.ArrayLike,
+    slots: Collection[str],
+    *,
+    limits: Limits,
+    replication: int = 2,
+    previous: Placement | None = None,
+    young: npt.NDArray[np.bool_] | None = None,
+    vacant: Collection[str] = (),
+) -> Placement:
+    """Place every adapter.
+
+    Args:
+        adapters: n distinct ids in any order; the same tuple as last time is cheapest.
+        loads: (n,) forecast mean load of each, in any one unit (tokens/s), finite and >= 0.
+        slots: the ranked slots, active and vacant.
+        limits: what a slot may carry.
+        replication: R, resolved (`resolve_replication`).
+        previous: the last placement, whatever its adapters, slots and R were.
+        young: (n,) adapters that are a few ticks old at most: their load counts as the mean of a slot at most.
+        vacant: those of `slots` that wait for a replica: they keep what they have and get nothing beyond the hash.
+
+    Raises:
+        PlacementError: a load is not finite or negative, lengths differ, R below 1.
+        ValueError: an adapter or a slot is named twice.
+    """
+    given = _checked(adapters, loads, replication)
+    depth = max(replication + SPARE_DEPTH, 4)
+    ranking = rank(adapters, slots, depth) if previous is None else rerank(previous.ranking, adapters, slots, depth)
+    m = len(ranking.slots)
+    if m == 0:
+        nowhere = tuple(Infeasible(name, InfeasibleReason.NO_SLOTS, replication, 0) for name in ranking.adapters)
+        return settle(ranking, replication, dict.fromkeys(range(len(given)), ()), given, 0.0, nowhere)
+    whole, unit = _whole(given)
+    mean = max(float(whole.sum()) / m, limits.quiet_load / unit)
+    if young is not None:
+        whole = np.where(young, np.minimum(whole, np.floor(mean)), whole)
+    before = None
+    if previous is not None:
+        before = read_previous(ranking, previous.ranking, previous.replication, previous.exceptions, previous.copies)
+    closed = {index for index, slot in enumerate(ranking.slots) if slot in vacant} if vacant else set()
+    seating = _Seating(ranking, min(replication, m), whole, mean, limits, before, closed)
+    seating.run()
+    return settle(ranking, replication, seating.exceptions, whole * unit, mean * unit, tuple(seating.infeasible))
+
+
+class _Seating:
+    """One run of the phases. Rows are adapters; `loose` rows are seated one by one, the others stay with the hash."""
+
+    def __init__(
+        self,
+        ranking: Ranking,
+        replication: int,
+        loads: Floats,
+        mean: float,
+        limits: Limits,
+        before: Previous | None,
+        closed: Collection[int],
+    ) -> None:
+        self.ranking, self.replication, self.loads, self.mean, self.limits = ranking, replication, loads, mean, limits
+        self.before = before
+        self.home = ranking.top[:, :replication]
+        self.copies = copies(loads, mean, len(ranking.slots), replication, before.copies_now() if before else None)
+        self.shares = loads / self.copies
+        self.exceptions: dict[int, tuple[int, ...]] = {}
+        self.infeasible: list[Infeasible] = []
+        # With no load at all nothing is known that could call an adapter home.
+        home_limit = HOME_BOUND * mean if mean > 0 else -1.0
+        self.loose = self._loose_at_first()
+        tail_loads, self.tail_residents = self._tail_sums()
+        tail_loads = self._shed_load(tail_loads)
+        self.ledger = Ledger(
+            tail_loads,
+            home_limit=home_limit,
+            limit=limits.bound * mean,
+            max_residents=limits.residents_per_slot,
+            closed=closed,
+        )
+
+    def run(self) -> None:
+        """The head on top of the tail's loads; then what the head's residents push out of full slots."""
+        self._seat(np.flatnonzero(self.loose))
+        pushed_out = self._shed_residents()
+        if len(pushed_out):
+            self._seat(pushed_out)
+
+    def _loose_at_first(self) -> npt.NDArray[np.bool_]:
+        """The head, and what was an exception: it goes home only where there is room, or it would flap."""
+        loose: npt.NDArray[np.bool_] = (self.shares >= TAIL_SHARE * self.mean) & (self.loads > 0) | (
+            self.copies != self.replication
+        )
+        if self.before is not None:
+            loose[self.before.exception_rows()] = True
+        return loose
+
+    def _tail_sums(self) -> tuple[Floats, npt.NDArray[np.intp]]:
+        """Load and residents of each slot by the hash alone. Sums of whole numbers: exact, whatever the order."""
+        m = len(self.ranking.slots)
+        tail_loads, residents = np.zeros(m), np.zeros(m)
+        tail = ~self.loose
+        weights = np.where(tail, self.loads, 0.0)
+        for owner in self.home.T:
+            tail_loads += np.bincount(owner, weights, m)
+            residents += np.bincount(owner, tail, m)
+        return tail_loads / self.replication, residents.astype(np.intp)
+
+    def _shed_load(self, tail_loads: Floats) -> Floats:
+        """Loosen the largest of the tail on slots that the hash alone fills above the bound, half-way to HOME_BOUND."""
+        target = self.mean * (self.limits.bound + HOME_BOUND) / 2
+        for slot in range(len(tail_loads)):
+            if tail_loads[slot] <= self.limits.bound * self.mean:
+                continue
+            rows = self._in_order(self._tail_on(slot))
+            kept = tail_loads[slot] - np.cumsum(self.shares[rows])
+            self._loosen(rows[: int(np.searchsorted(-kept, -target)) + 1], tail_loads)
+        return tail_loads
+
+    def _shed_residents(self) -> Indices:
+        """Count head and tail together, and loosen the least loaded of the tail on slots that hold more than L."""
+        residents, most = np.array(self.ledger.residents) + self.tail_residents, self.limits.residents_per_slot
+        loads, out = np.array(self.ledger.loads), []
+        for slot in np.flatnonzero(residents > most).tolist():
+            rows = self._in_order(self._tail_on(slot))[::-1]
+            if self.before is not None:  # newcomers yield to those that are there
+                rows = rows[np.argsort(self.before.rows[rows] >= 0, kind="stable")]
+            excess = int(self.tail_residents[slot] + self.ledger.residents[slot]) - most
+            out.append(rows[: max(excess, 0)])
+            self._loosen(out[-1], loads)
+        self.ledger.loads = loads.tolist()
+        self.ledger.residents = (np.array(self.ledger.residents) + self.tail_residents).tolist()
+        return np.concatenate(out) if out else np.zeros(0, np.intp)
+
+    def _tail_on(self, slot: int) -> Indices:
+        return np.flatnonzero((self.home == slot).any(axis=1) & ~self.loose)
+
+    def _loosen(self, rows: Indices, slot_loads: Floats) -> None:
+        self.loose[rows] = True
+        for owner in self.home[rows].T:
+            np.subtract.at(slot_loads, owner, self.shares[rows])
+            np.subtract.at(self.tail_residents, owner, 1)
+
+    def _in_order(self, rows: Indices) -> Indices:
+        """Half-octave classes of the share, largest first, then by hash: loads that wander change places seldom."""
+        return rows[np.lexsort((self.ranking.hashes[rows], -_half_octaves(self.shares[rows], self.mean)))]
+
+    def _seat(self, rows: Indices) -> None:
+        rows = self._in_order(rows)
+        homes = self.home[rows].tolist()
+        befores = self.before.owners(rows) if self.before is not None else [[] for _ in homes]
+        wanted, shares = self.copies[rows].tolist(), self.shares[rows].tolist()
+        for row, home, before, count, share in zip(rows.tolist(), homes, befores, wanted, shares, strict=True):
+            owners = self._owners(row, home, before, count, share)
+            if len(owners) < self.replication:
+                reason = InfeasibleReason.RESIDENTS_FULL
+                self.infeasible.append(Infeasible(self.ranking.adapters[row], reason, count, len(owners)))
+                self.exceptions[row] = ()
+                continue
+            # Short of room for a large adapter's extra copies, its load is on those there are.
+            self.ledger.take(owners, share * count / len(owners))
+            if owners != home:
+                self.exceptions[row] = tuple(owners)
+
+    def _owners(self, row: int, home: list[int], before: list[int], count: int, share: float) -> list[int]:
+        """The owners of one adapter in rank order: home if it fits, else what it had, the best rank, the least load."""
+        ledger = self.ledger
+        ranked = home if count == len(home) else self._ranked(row)
+        if ledger.fits_home(ranked[:count], before, share):
+            return ranked[:count]
+        owners = [slot for slot in before if ledger.takes(slot, share)][:count]
+        if len(owners) == count:
+            return owners
+        ranked = self._ranked(row)
+        for slot in ranked:
+            if slot not in owners and slot not in ledger.closed and ledger.takes(slot, share):
+                owners.append(slot)
+                if len(owners) == count:
+                    break
+        owners += ledger.least_loaded(count - len(owners), owners)
+        return [slot for slot in ranked if slot in owners]
+
+    def _ranked(self, row: int) -> list[int]:
+        found: list[int] = self.ranking.full([row])[0].tolist()
+        return found
+
+
+def _checked(adapters: Sequence[str], loads: npt.ArrayLike, replication: int) -> Floats:
+    given = np.asarray(loads, np.float64)
+    if given.shape != (len(adapters),):
+        raise PlacementError(f"loads have shape {given.shape} for {len(adapters)} adapters; give one load each")
+    wrong = np.flatnonzero(~(np.isfinite(given) & (given >= 0)))
+    if len(wrong):
+        row = int(wrong[0])
+        raise PlacementError(f"the load of {adapters[row]!r} is {given[row]}; it must be finite and at least 0")
+    if replication < 1:
+        raise PlacementError(f"replication is {replication}; it must be at least 1")
+    return given
+
+
+def _whole(loads: Floats) -> tuple[Floats, float]:
+    """Loads as whole numbers of a unit (a power of two): 2^-32 of the largest load is below any effect."""
+    largest = float(loads.max(initial=0.0))
+    unit = 2.0 ** max(int(np.frexp(largest)[1]) - _WHOLE_BITS, -1000)
+    return np.rint(loads / unit), unit
+
+
+def _half_octaves(shares: Floats, mean: float) -> npt.NDArray[np.intp]:
+    """floor(2 * log2(share / mean)) without rounding: from exponent and mantissa. No load is the lowest class."""
+    if mean <= 0:
+        return np.zeros(len(shares), np.intp)
+    mantissa, exponent = np.frexp(shares / mean)
+    classes = 2 * exponent.astype(np.intp) - np.where(mantissa >= _SQRT_HALF, 1, 2)
+    return np.where(shares > 0, classes, np.iinfo(np.intp).min // 2)
