@@ -34,7 +34,8 @@ class CertificateAuthority:
 
     def client(self, user: str, groups: tuple[str, ...] = ()) -> Issued:
         """A certificate by which the API server knows `user`, a member of `groups`."""
-        subject = "".join(f"/O={group}" for group in groups) + f"/CN={user}"
+        names = [f"O={group}" for group in groups] + [f"CN={user}"]
+        subject = "".join("/" + name.replace("/", r"\/") for name in names)
         name = user.replace("/", "_").replace(":", "_")
         return self._signed(f"client-{name}", subject, "-addext", "extendedKeyUsage=clientAuth")
 
