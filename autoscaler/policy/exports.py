@@ -15,8 +15,8 @@ from autoscaler.policy.scalars import Either, Json, Kind
 SCHEMA_ID: Final = "https://lora-autoscaler.io/schemas/v1alpha1/fleet-policy.json"
 DEFAULT_HEADER: Final = """\
 # Every key with its default. Only `apiVersion`, `kind`, `metadata.name` and `spec.baseModel` are required: a policy
-# says what it wants different. Lines that start with `#` under a value of `none`, `[]` or `{}` show what may stand there.
-# Check a policy with `lora-autoscaler policy check FILE`; for an editor's completion use `lora-autoscaler policy schema`.
+# says what it wants different. Comments below a value of `none`, `[]` or `{}` show what may stand there instead.
+# `lora-autoscaler policy check FILE` checks a policy, `lora-autoscaler policy schema` gives editors completion.
 """
 REFERENCE_HEADER: Final = """\
 # Policy reference
@@ -24,7 +24,7 @@ REFERENCE_HEADER: Final = """\
 One file in `policies/` is one `FleetPolicy`: what an operator wants of one fleet. Keys that are left out have the
 default below; unknown keys are refused, and so are anchors, tags, duplicate keys and more than one document a file.
 Durations are numbers with a unit (`500ms`, `30s`, `5m`, `1h30m`, `2d`). Texts that YAML 1.1 takes for something else
-(`on`, `no`, `1.10`, `18:00`) need quotes. `lora-autoscaler policy check FILE...` names everything that is wrong at once.
+(`on`, `no`, `1.10`, `18:00`) need quotes. `lora-autoscaler policy check FILE...` names all that is wrong at once.
 
 This page is made from the code, and a test compares the two.
 """
@@ -72,38 +72,23 @@ def default_file() -> str:
     return "\n".join([*lines, *_commented(FleetPolicy, policy, "  ")]) + "\n"
 
 
-def _commented(of: type[Any], value: Any, indent: str) -> Iterator[str]:
+def _commented(of: type[Any], value: Any, lead: str) -> Iterator[str]:
+    """A section's keys, each below its meaning, each line after `lead`. A value of None shows what may stand there."""
     for item in keys(of):
-        yield from _wrapped(item, indent)
-        held = None if value is None else getattr(value, item.field)
+        yield from _wrapped(item, lead)
         body = _section(item.kind)
-        if body is not None and not isinstance(item.kind, Items | Table) and held is not None:
-            yield f"{indent}{item.name}:"
-            yield from _commented(body, held, indent + "  ")
+        held = getattr(value, item.field) if value is not None else item.default() if item.default else None
+        if body is not None and isinstance(held, body):
+            yield f"{lead}{item.name}:"
+            yield from _commented(body, held, f"{lead}  ")
             continue
-        yield f"{indent}{item.name}: {_sample(item, value)}"
+        yield f"{lead}{item.name}: {_flow(item.kind.write(held)) if item.default or value else 'REQUIRED'}"
         if body is not None:
-            yield from _shown_only(item.kind, body, indent)
-
-
-def _shown_only(kind: Kind, of: type[Any], indent: str) -> Iterator[str]:
-    """What may stand where nothing stands, as comments."""
-    example = next(iter(()), None)
-    lines = list(_commented(of, example, "  "))
-    inner = kind.kind if isinstance(kind, Either) else kind
-    lead = {Items: "  - ", Table: "  NAME:"}.get(type(inner))
-    if lead == "  NAME:":
-        lines = ["  NAME:", *("  " + line for line in lines)]
-    elif lead:
-        lines = [lead.rstrip(), *("  " + line for line in lines)]
-    yield from (f"{indent}# {line}" for line in lines)
-
-
-def _sample(item: Key, value: Any) -> str:
-    if value is None and item.default is None:
-        return f"<{item.kind.allowed()}>"
-    held = item.default() if value is None and item.default is not None else getattr(value, item.field)
-    return _flow(item.kind.write(held))
+            inner = item.kind.kind if isinstance(item.kind, Either) else item.kind
+            title = {Items: "-", Table: "NAME:"}.get(type(inner))
+            if title:
+                yield f"{lead}#   {title}"
+            yield from _commented(body, None, f"{lead}#     " if title else f"{lead}#   ")
 
 
 def _flow(data: Any) -> str:
@@ -111,7 +96,7 @@ def _flow(data: Any) -> str:
 
 
 def _wrapped(item: Key, indent: str) -> Iterator[str]:
-    room = 118 - len(indent)
+    room = 116 - len(indent)
     line = ""
     for word in f"{item.about} {_limits(item.kind)}".strip().split():
         if line and len(line) + len(word) + 1 > room:
@@ -135,25 +120,23 @@ def _section(kind: Kind) -> type[Any] | None:
 
 def reference_page() -> str:
     """`docs/reference/policy.md`."""
-    return "\n".join([REFERENCE_HEADER, *_tables(PolicyDocument, "")])
+    return "\n".join([REFERENCE_HEADER, *_tables(PolicyDocument, "", "")])
 
 
-def _tables(of: type[Any], path: str) -> Iterator[str]:
+def _tables(of: type[Any], path: str, about: str) -> Iterator[str]:
     rows, below = [], []
     for item in keys(of):
         at = f"{path}.{item.name}" if path else item.name
         body = _section(item.kind)
         if body is not None:
-            below.append((body, at + _suffix(item.kind)))
+            below.append((body, at + _suffix(item.kind), item.about))
         rows.append(f"| `{item.name}` | {_default(item)} | {_cell(item)} |")
-    title = (of.__doc__ or "").split("\n")[0]
-    yield f"## `{path}`\n" if path else "## A policy file\n"
-    yield f"{title}\n"
+    yield f"## `{path}`\n\n{about}\n" if path else "## A policy file\n"
     yield "| key | default | meaning |"
     yield "|---|---|---|"
     yield "\n".join(rows) + "\n"
-    for body, at in below:
-        yield from _tables(body, at)
+    for body, at, meaning in below:
+        yield from _tables(body, at, meaning)
 
 
 def _suffix(kind: Kind) -> str:

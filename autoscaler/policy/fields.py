@@ -69,9 +69,14 @@ def _camel(name: str, kind: Kind) -> str:
     return re.sub(r"_([a-z0-9])", lambda m: m[1].upper(), stem)
 
 
+_KEYS: dict[type[Any], tuple[Key, ...]] = {}
+
+
 def keys(of: type[Any]) -> tuple[Key, ...]:
     """The policy keys of a dataclass, in order. Fields that are no key (a policy's name) are left out."""
-    return tuple(_key_of(item) for item in fields(of) if "kind" in item.metadata)
+    if of not in _KEYS:
+        _KEYS[of] = tuple(_key_of(item) for item in fields(of) if "kind" in item.metadata)
+    return _KEYS[of]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +201,11 @@ class Table:
     def schema(self) -> Json:
         """An object with bounded names."""
         return {"type": "object", "propertyNames": self.name.schema(), "additionalProperties": self.kind.schema()}
+
+
+def section(of: type[Any], about: str, *, effect: str = "") -> Any:
+    """A policy key that holds a section; left out, it has all of the section's defaults."""
+    return key(Section(of), of, about, effect=effect)
 
 
 def inner(kind: Kind) -> Iterator[Kind]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autoscaler.domain.fleet import EngineLimits
-from autoscaler.policy.fields import Items, Section, key, required
+from autoscaler.policy.fields import Items, Section, key, required, section
 from autoscaler.policy.scalars import Choice, Duration, Either, Flag, Integer, Number, Text
 from autoscaler.policy.words import Day, HotSource, Preset
 
@@ -16,6 +16,7 @@ OBJECT = Text(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", "a Kubernetes object name")
 IDENTIFIER = Text("", "1 to 253 bytes without control characters")
 CLOCK = Text(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00", 'a quoted time of day, "08:00" to "24:00"', 5)
 ZONE = Text(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*", "an IANA time zone, such as `Europe/Berlin`", 64)
+OPTIONAL = Text("", "a text without control characters", least_bytes=0)
 LINE = Text("", "one line", 4096)
 
 
@@ -24,18 +25,22 @@ class CatalogueEntry:
     """One adapter of the catalogue."""
 
     id: str = required(IDENTIFIER, "The adapter's id, which is its routing key and its name in requests.")
-    tenant: str = key(IDENTIFIER, "", "Who owns it. Left out: the id itself.")
-    source: str = key(LINE, "", "What the engine gets as `lora_path`. Left out: `adapters.pathTemplate`.")
+    tenant: str = key(OPTIONAL, "", "Who owns it. Left out: the id itself.")
+    source: str = key(
+        Text("", "one line", 4096, least_bytes=0),
+        "",
+        "What the engine gets as `lora_path`. Left out: `adapters.pathTemplate`.",
+    )
     rank: int = key(Integer(0, 4096), 0, "LoRA rank; 0 means unknown.")
-    revision: str = key(IDENTIFIER, "", "A change of it loads the new one before the old goes.")
+    revision: str = key(OPTIONAL, "", "A change of it loads the new one before the old goes.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapters:
-    """Where the catalogue comes from: exactly one of `list`, `file`, `configMap`, or neither (then as `kind` says).
+    """Where the catalogue comes from: `list`, `file` or `configMap`, at most one.
 
-    `kind` is `list`, `file`, `configMap`, `pathTemplate` (any id that routers saw answered; its source is the template)
-    or `engine` (what the engines' `/v1/models` shows).
+    With none of them it is what routers saw answered (`pathTemplate` says where each lies), or, without a template,
+    what the engines' `/v1/models` shows.
     """
 
     list: tuple[CatalogueEntry, ...] | None = key(
@@ -69,7 +74,10 @@ class StatedLimits:
     """Engine limits as stated; None (`auto`) is what the engine shows, else its own default."""
 
     max_loras: int | None = key(
-        Either("auto", Integer(1, 4096)), None, "Adapter slots: the most distinct adapters in one batch."
+        Either("auto", Integer(1, 4096)),
+        None,
+        "Adapter slots: the most distinct adapters in one batch.",
+        effect="how many adapters fit a replica: replication, and who is demoted for want of adapter slots",
     )
     max_cpu_loras: int | None = key(
         Either("auto", Integer(1, 100_000)), None, "Adapters resident in host memory, at least `maxLoras`."
@@ -106,15 +114,14 @@ class Engine:
     preset: Preset = key(
         Choice(Preset), Preset.VLLM, "Metric names and adapter calls; `custom`: only `signals.queries`."
     )
-    limits: StatedLimits = key(
-        Section(StatedLimits), StatedLimits, "Limits of every group's engines; a group's own go before these."
-    )
+    limits: StatedLimits = section(StatedLimits, "Limits of every group's engines; a group's own go before these.")
     resolver: bool = key(
         Flag(),
         False,
         "Whether engines load an unknown adapter by themselves at its first request (vLLM resolver plugin).",
+        effect="whether replicas may be sent adapters that are not registered there",
     )
-    loading: Loading = key(Section(Loading), Loading, "Rates, time-outs and retries of adapter loads.")
+    loading: Loading = section(Loading, "Rates, time-outs and retries of adapter loads.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,10 +155,10 @@ SCHEDULES = Items(Section(Schedule), 64)
 class WarmGroup:
     """The ring group."""
 
-    target: Target = key(Section(Target), Target, "What is scaled.")
+    target: Target = section(Target, "What is scaled.")
     min_replicas: int = key(Integer(1, 10_000), 2, "Never fewer; 2 keep every adapter served while one is replaced.")
     max_replicas: int = key(Integer(1, 10_000), 16, "Never more.")
-    limits: StatedLimits = key(Section(StatedLimits), StatedLimits, "Limits of this group's engines.")
+    limits: StatedLimits = section(StatedLimits, "Limits of this group's engines.")
     schedules: tuple[Schedule, ...] = key(SCHEDULES, (), "Bounds by time of day.")
 
 
@@ -159,15 +166,17 @@ class WarmGroup:
 class ColdGroup:
     """A shared pool for COLD tenants. Measured, it seldom pays: without one they use the warm group's spare slots."""
 
-    target: Target = key(Section(Target), Target, "What is scaled.")
+    target: Target = section(Target, "What is scaled.")
     min_replicas: int = key(Integer(0, 10_000), 0, "Never fewer; 0 lets it sleep until the first request.")
     max_replicas: int = key(Integer(1, 10_000), 2, "Never more.")
     idle_after_s: float = key(Duration(1), 900.0, "No request for so long lets it go to 0.")
     fill_ratio: float = key(
-        Number(0, 1, above=True), 0.5, "Share of its measured capacity that it is filled to; above half it hurts.",
+        Number(0, 1, above=True),
+        0.5,
+        "Share of its measured capacity that it is filled to; above half it hurts.",
         name="fill",
-    )  # fmt: skip
-    limits: StatedLimits = key(Section(StatedLimits), StatedLimits, "Limits of this group's engines.")
+    )
+    limits: StatedLimits = section(StatedLimits, "Limits of this group's engines.")
     schedules: tuple[Schedule, ...] = key(SCHEDULES, (), "Bounds by time of day.")
 
 
@@ -204,12 +213,12 @@ class HotGroups:
     targets: tuple[Target, ...] = key(
         Items(Section(Target), 1_000), (), "With `source: declared`: objects at 0 replicas to take groups from."
     )
-    template: PodPatch = key(Section(PodPatch), PodPatch, "With `source: template`: what its pods have different.")
+    template: PodPatch = section(PodPatch, "With `source: template`: what its pods have different.")
     max_groups: int = key(Integer(1, 1_000), 4, "Most hot groups at a time.")
     min_replicas: int = key(Integer(1, 10_000), 1, "Of each group: never fewer.")
     max_replicas: int = key(Integer(1, 10_000), 4, "Of each group: never more; what is over overflows into the ring.")
-    merged_checkpoints: MergedCheckpoints = key(Section(MergedCheckpoints), MergedCheckpoints, "Consent to merge.")
-    limits: StatedLimits = key(Section(StatedLimits), StatedLimits, "Limits of these groups' engines.")
+    merged_checkpoints: MergedCheckpoints = section(MergedCheckpoints, "Consent to merge.")
+    limits: StatedLimits = section(StatedLimits, "Limits of these groups' engines.")
     schedules: tuple[Schedule, ...] = key(SCHEDULES, (), "Bounds by time of day, of each group.")
 
 
@@ -217,7 +226,7 @@ class HotGroups:
 class Groups:
     """The three kinds of group."""
 
-    warm: WarmGroup = key(Section(WarmGroup), WarmGroup, "The ring group.")
+    warm: WarmGroup = section(WarmGroup, "The ring group.")
     hot: HotGroups | None = key(
         Either("none", Section(HotGroups)), HotGroups, "Dedicated groups; `none`: no tenant is ever HOT."
     )

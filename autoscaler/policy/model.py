@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autoscaler.domain.fleet import EngineLimits, Tier
-from autoscaler.policy.fields import Section, key, required
+from autoscaler.policy.fields import Section, key, required, section
 from autoscaler.policy.groups import IDENTIFIER, NAME, Adapters, Engine, Groups, Target
 from autoscaler.policy.scalars import Choice, Duration, Either, Text
 from autoscaler.policy.steps import Budget, Diagnosing, Fairness, Forecasting, Ring, Scaling, Signals, Slo, Tiering
@@ -27,33 +27,66 @@ class FleetPolicy:
 
     name: str = ""
 
-    base_model: str = required(IDENTIFIER, "The base model's name, as requests and engines know it.")
+    base_model: str = required(
+        IDENTIFIER,
+        "The base model's name, as requests and engines know it.",
+        effect="which requests go to any warm replica",
+    )
     mode: Mode = key(
         Choice(Mode),
         Mode.ADVISE,
         "`advise`: compute and record. `propose`: wait for approval. `enforce`: act.",
+        effect="whether plans are carried out",
     )
     actuation: Actuation = key(
         Choice(Actuation),
         Actuation.SCALE,
         "`scale`: set replica counts. `export`: publish them as metrics for an HPA or KEDA that acts.",
+        effect="who changes replica counts",
     )
-    tick_interval_s: float = key(Duration(0.1, 600), 15.0, "Time between two decisions.")
-    adapters: Adapters = key(Section(Adapters), Adapters, "The catalogue.")
-    engine: Engine = key(Section(Engine), Engine, "The serving engine.")
-    signals: Signals = key(Section(Signals), Signals, "Where metrics come from.")
-    slo: Slo = key(Section(Slo), Slo, "Service level objectives.")
-    groups: Groups = key(Section(Groups), Groups, "Groups of replicas.")
-    budget: Budget = key(Section(Budget), Budget, "Bounds over all groups.")
-    tiering: Tiering = key(Section(Tiering), Tiering, "When tenants change tier.")
-    scaling: Scaling = key(Section(Scaling), Scaling, "How many replicas.")
-    ring: Ring = key(Section(Ring), Ring, "Which replica serves which adapter.")
-    forecast: Forecasting = key(Section(Forecasting), Forecasting, "How demand is foreseen.")
-    diagnosis: Diagnosing = key(Section(Diagnosing), Diagnosing, "When thrash and noisy neighbours are named.")
+    tick_interval_s: float = key(
+        Duration(0.1, 600),
+        15.0,
+        "Time between two decisions.",
+        effect="how soon anything is noticed; what counts ticks takes longer or shorter",
+    )
+    adapters: Adapters = section(
+        Adapters,
+        "Where the catalogue comes from: at most one of `list`, `file`, `configMap`; else what routers saw answered "
+        "(with `pathTemplate`), else what the engines show.",
+        effect="which adapters are loaded, placed and served",
+    )
+    engine: Engine = section(
+        Engine,
+        "The serving engine.",
+        effect="what replicas are thought to hold, hence placement and which adapters fit",
+    )
+    signals: Signals = section(
+        Signals,
+        "Where metrics come from.",
+        effect="what is measured; decisions follow the new figures, and missing ones hold",
+    )
+    slo: Slo = section(Slo, "Service level objectives.", effect="which tenants are promoted, and when groups grow")
+    groups: Groups = section(Groups, "Groups of replicas.", effect="how many replicas each group may have")
+    budget: Budget = section(
+        Budget, "Bounds over all groups.", effect="how many replicas and changes all groups may have together"
+    )
+    tiering: Tiering = section(Tiering, "When tenants change tier.", effect="which tenants are hot, warm or cold")
+    scaling: Scaling = section(Scaling, "How many replicas.", effect="when groups grow and shrink")
+    ring: Ring = section(
+        Ring, "Which replica serves which adapter.", effect="which replica serves which adapter, and how routers choose"
+    )
+    forecast: Forecasting = section(
+        Forecasting, "How demand is foreseen.", effect="the demand that tiers, scale and placement are decided for"
+    )
+    diagnosis: Diagnosing = section(
+        Diagnosing, "When thrash and noisy neighbours are named.", effect="when thrash and noisy neighbours are named"
+    )
     fairness: Fairness | None = key(
         Either("none", Section(Fairness)),
         None,
         "Bounds per tenant once the fleet is at its maximum; `none`: routers refuse nobody.",
+        effect="whom routers refuse at the maximum of replicas",
     )
 
     def limits(self, tier: Tier, seen: EngineLimits) -> EngineLimits:

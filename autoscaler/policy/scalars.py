@@ -233,6 +233,7 @@ class Text:
     shape: str = "a text"
     most_bytes: int = 253
     lines: bool = False
+    least_bytes: int = 1
 
     def allowed(self) -> str:
         """What may be written."""
@@ -251,8 +252,8 @@ class Text:
     def fault(self, text: str) -> str:
         """What is wrong with a text, a clause; empty where nothing is."""
         size = len(text.encode("utf-8", "surrogatepass"))
-        if not 1 <= size <= self.most_bytes:
-            return f"it has {size:,} bytes; 1 to {self.most_bytes:,} are allowed"
+        if not self.least_bytes <= size <= self.most_bytes:
+            return f"it has {size:,} bytes; {self.least_bytes} to {self.most_bytes:,} are allowed"
         odd = next((c for c in text if not (c.isprintable() or (self.lines and c in "\n\t"))), None)
         if odd is not None:
             return f"it contains the character U+{ord(odd):04X}; control and invisible characters are refused"
@@ -264,7 +265,7 @@ class Text:
 
     def schema(self) -> Json:
         """Length and pattern."""
-        limits: Json = {"type": "string", "minLength": 1, "maxLength": self.most_bytes}
+        limits: Json = {"type": "string", "minLength": self.least_bytes, "maxLength": self.most_bytes}
         return limits | {"pattern": f"^(?:{self.pattern})$"} if self.pattern else limits
 
 

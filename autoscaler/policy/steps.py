@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autoscaler.domain.fleet import Tier
-from autoscaler.policy.fields import Items, Section, Table, key
+from autoscaler.policy.fields import Items, Section, Table, key, section
 from autoscaler.policy.groups import IDENTIFIER
 from autoscaler.policy.scalars import Choice, Duration, Either, Flag, Integer, Number, Text
 from autoscaler.policy.words import Isolation, Overflow, SignalName, SlotShortage, Trigger, UnknownAdapter
@@ -22,17 +22,19 @@ class Signals:
     """How this fleet's metrics are found: on top of the engine's preset."""
 
     matchers: Mapping[str, str] = key(
-        Table(LABEL, Text("", "a label value", 1024), 32), dict,
+        Table(LABEL, Text("", "a label value", 1024), 32),
+        dict,
         "Label matchers put into every engine query of the preset, such as `namespace: llm`.",
-    )  # fmt: skip
+    )
     replica_label: str = key(LABEL, "pod", "Label whose value is a replica's id.")
     adapter_label: str = key(LABEL, "adapter", "Label of the router's series whose value is the adapter's id.")
     window_s: float = key(Duration(1, 3600), 60.0, "What rates are taken over; at least two scrape intervals.")
     max_age_s: float = key(Duration(1, 3600), 60.0, "An older sample is missing, not fresh.")
     queries: Mapping[SignalName, str] = key(
-        Table(Choice(SignalName), PROMQL), dict,
+        Table(Choice(SignalName), PROMQL),
+        dict,
         "PromQL per signal, instead of the preset's; it must keep `replicaLabel`, or `adapterLabel` for `adapter...`.",
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,10 @@ class TenantSlo:
         Either("auto", Number(0.5, 0.99999)), None, "Share of requests that must meet it.", name="objective"
     )
     isolation: Isolation = key(
-        Choice(Isolation), Isolation.SHARED, "`dedicated`: the tenant gets a hot group, whatever its load."
+        Choice(Isolation),
+        Isolation.SHARED,
+        "`dedicated`: the tenant gets a hot group, whatever its load.",
+        effect="whether the tenant has replicas of its own: a hot group is made or goes",
     )
 
 
@@ -78,7 +83,12 @@ class Slo:
 class Budget:
     """Bounds over all groups together."""
 
-    max_replicas_total: int = key(Integer(1, 100_000), 32, "Most replicas of all groups together.")
+    max_replicas_total: int = key(
+        Integer(1, 100_000),
+        32,
+        "Most replicas of all groups together.",
+        effect="how far all groups can grow together; lower holds growth, it removes nothing",
+    )
     max_changes_per_hour: int = key(Integer(1, 100_000), 60, "Most changes of any group's replica count in an hour.")
 
 
@@ -87,27 +97,47 @@ class Tiering:
     """When a tenant changes tier. Promotion acts at once; demotion needs quiet for `demoteTicks` after `dwell`."""
 
     hot_threshold_replicas: float = key(
-        Number(0.01, 1_000), 3.0,
+        Number(0.01, 1_000),
+        3.0,
         "A tenant whose forecast upper band needs so many replicas becomes HOT; below, the ring serves it better.",
         name="hotThreshold",
-    )  # fmt: skip
+        effect="which loads get a hot group; higher: fewer hot groups",
+    )
     cold_threshold_tokens_per_s: float = key(
-        Number(0, 1e9), 1.0,
-        "A tenant whose forecast upper band stays below half of so many tokens/s becomes COLD; above, it wakes up.",
+        Number(0, 1e9),
+        1.0,
+        "A tenant whose forecast upper band is above so many tokens/s is WARM at least; quiet below it becomes COLD.",
         name="coldThreshold",
-    )  # fmt: skip
-    demote_ratio: float = key(Number(0, 1, above=True), 0.5, "Demotion is below this share of the promotion threshold.")
-    demote_ticks: int = key(Integer(1, 10_000), 8, "Ticks in a row that must be quiet.")
-    dwell_s: float = key(Duration(), 7200.0, "Minimum stay in a tier before a demotion; tenants flap within the hour.")
+        effect="which tenants keep residency; higher: more cold tenants",
+    )
+    demote_ratio: float = key(
+        Number(0, 1, above=True), 0.5, "Quiet is below this share of the threshold that was passed.", name="demoteBelow"
+    )
+    demote_ticks: int = key(
+        Integer(1, 10_000),
+        8,
+        "Ticks in a row that must be quiet.",
+        effect="how much quiet a demotion needs; more: fewer tier changes",
+    )
+    dwell_s: float = key(
+        Duration(),
+        7200.0,
+        "Minimum stay in a tier before a demotion; tenants flap within the hour.",
+        effect="how long a promoted tenant stays; longer: fewer tier changes, later savings",
+    )
     promote_on: tuple[Trigger, ...] = key(
-        Items(Choice(Trigger), 3, unique=True), (Trigger.LOAD,),
+        Items(Choice(Trigger), 3, unique=True),
+        (Trigger.LOAD,),
         "What promotes to HOT besides a pin, an override or `isolation: dedicated`.",
-    )  # fmt: skip
+    )
     slot_fill_ratio: float = key(
         Number(0, 1, above=True), 0.9, "Share of a replica's adapter slots that residents may take up.", name="slotFill"
     )
     pins: Mapping[str, Tier] = key(
-        Table(IDENTIFIER, Choice(Tier)), dict, "Tenants whose tier is fixed, until an override says otherwise."
+        Table(IDENTIFIER, Choice(Tier)),
+        dict,
+        "Tenants whose tier is fixed, until an override says otherwise.",
+        effect="the tier of the named tenants",
     )
 
 
@@ -125,7 +155,12 @@ class ScaleOut:
 class ScaleIn:
     """Conditions of shrinking, the expensive direction."""
 
-    stabilisation_s: float = key(Duration(), 300.0, "The highest need within so long is what counts.")
+    stabilisation_s: float = key(
+        Duration(),
+        300.0,
+        "The highest need within so long is what counts.",
+        effect="how long groups wait before they shrink; longer: fewer changes, more replica-hours",
+    )
     max_step_replicas: int = key(Integer(1, 10_000), 1, "Most replicas taken from a group in a tick.", name="maxStep")
     margin_ratio: float = key(
         Number(0, 1), 0.1, "What must be left free under the target after the removal.", name="margin"
@@ -138,10 +173,17 @@ class Scaling:
     """How many replicas a group needs."""
 
     queue_per_replica: float = key(
-        Number(0, 100_000, above=True), 5.0, "Waiting requests (less those that wait for an adapter slot) per replica."
+        Number(0, 100_000, above=True),
+        5.0,
+        "Waiting requests (less those that wait for an adapter slot) per replica.",
+        effect="when a queue makes groups grow; higher: fewer replicas, longer waits",
     )
     kv_usage_ratio: float = key(
-        Number(0, 1, above=True, why="the gauge ends at 1; 80 % is 0.8"), 0.8, "KV cache use, 0 to 1.", name="kvUsage"
+        Number(0, 1, above=True, why="the gauge ends at 1; 80 % is 0.8"),
+        0.8,
+        "KV cache use, 0 to 1.",
+        name="kvUsage",
+        effect="when KV use makes groups grow; higher: fewer replicas, more preemptions",
     )
     ttft_s: float | None = key(
         Either("auto", Duration(0.001, 3600)),
@@ -149,25 +191,35 @@ class Scaling:
         "Time to first token above which a group grows; `auto`: `slo.ttft`.",
     )
     utilisation_ratio: float = key(
-        Number(0, 1, above=True), 0.7, "Share of measured capacity that forecast demand may fill.", name="utilisation"
+        Number(0, 1, above=True),
+        0.7,
+        "Share of measured capacity that forecast demand may fill.",
+        name="utilisation",
+        effect="how full replicas are planned; higher: fewer replicas, less room for bursts",
     )
     tolerance_ratio: float = key(
-        Number(0, 1), 0.1, "A pressure within this share of its target changes nothing.", name="tolerance"
+        Number(0, 1),
+        0.1,
+        "A pressure within this share of its target changes nothing.",
+        name="tolerance",
+        effect="how small a difference is ignored; higher: fewer changes",
     )
     capacity_tokens_per_s: float | None = key(
-        Either("auto", Number(0, 1e9, above=True)), None,
+        Either("auto", Number(0, 1e9, above=True)),
+        None,
         "Prompt and completion tokens/s that a replica carries within its SLO; `auto`: measured.",
         name="capacity",
-    )  # fmt: skip
+    )
     startup_s: float = key(
         Duration(), 180.0, "How long a new replica takes, until it was measured: look-ahead of growth."
     )
-    scale_out: ScaleOut = key(Section(ScaleOut), ScaleOut, "Limits of growing.")
-    scale_in: ScaleIn = key(Section(ScaleIn), ScaleIn, "Conditions of shrinking.")
+    scale_out: ScaleOut = section(ScaleOut, "Limits of growing.")
+    scale_in: ScaleIn = section(ScaleIn, "Conditions of shrinking.")
     on_adapter_slot_shortage: SlotShortage = key(
-        Choice(SlotShortage), SlotShortage.HOLD,
+        Choice(SlotShortage),
+        SlotShortage.HOLD,
         "`grow`: add replicas where adapter slots are short and nothing is left to demote. `hold`: say so only.",
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,36 +227,53 @@ class Ring:
     """Placement of adapters on the warm group, and what routers do at request time."""
 
     replication: int | None = key(
-        Either("auto", Integer(1, 64)), None,
+        Either("auto", Integer(1, 64)),
+        None,
         "Owners per adapter; `auto`: the most, from 2, that the engines' adapter slots hold without loads.",
-    )  # fmt: skip
+        effect="owners per adapter; more: more residents per replica, and moves when it changes",
+    )
     load_bound_ratio: float = key(
-        Number(1.05, 10), 1.25, "A slot's placed load over the mean, at most.", name="loadBound"
+        Number(1.05, 10),
+        1.25,
+        "A slot's placed load over the mean, at most.",
+        name="loadBound",
+        effect="how even placement is; lower: more exceptions and moves",
     )
     request_bound_percent: int = key(
         Integer(100, 1_000),
         125,
         "Requests in flight over the mean, in percent, at which a router takes the next owner.",
+        effect="when routers leave a busy owner; lower: more spill to standbys",
     )
     request_floor: int = key(Integer(1, 10_000), 4, "Requests in flight below which that bound never bites.")
     overflow: Overflow = key(
-        Choice(Overflow), Overflow.STANDBYS,
+        Choice(Overflow),
+        Overflow.STANDBYS,
         "Where a request goes whose owners are over the bound; `any` needs `engine.resolver`.",
-    )  # fmt: skip
+        effect="where routers send what owners cannot take",
+    )
     standby_count: int = key(Integer(0, 64), 1, "Standbys per adapter, where it is registered too.")
     slot_grace_s: float = key(
-        Duration(), 600.0, "How long a slot waits for its replica's successor; then adapters move."
+        Duration(),
+        600.0,
+        "How long a slot waits for its replica's successor; then adapters move.",
+        effect="how long a lost replica keeps its adapters; longer: fewer moves, fewer owners meanwhile",
     )
     ack_timeout_s: float = key(
         Duration(0.1), 30.0, "How long routers may take to apply an epoch before drains are held."
     )
     router_ttl_s: float = key(Duration(0.1), 60.0, "A router that was not heard for so long is not waited for.")
     moves_per_hour: int | None = key(
-        Either("auto", Integer(1, 10_000_000)), None,
+        Either("auto", Integer(1, 10_000_000)),
+        None,
         "Moves, weighted by load, that may be spent in an hour; `auto`: half of all placed pairs, at least 100.",
-    )  # fmt: skip
+        effect="how fast placement may follow; lower: fewer loads, later balance",
+    )
     unknown: UnknownAdapter = key(
-        Choice(UnknownAdapter), UnknownAdapter.COLD, "Names in no list: to the cold pool, or answered 404."
+        Choice(UnknownAdapter),
+        UnknownAdapter.COLD,
+        "Names in no list: to the cold pool, or answered 404.",
+        effect="whether unknown names are tried or answered 404",
     )
     residency_deadline_s: float = key(
         Duration(1), 300.0, "A new replica joins the ring without its last adapters after so long."
@@ -218,14 +287,16 @@ class Forecasting:
 
     horizon_s: float = key(Duration(1), 600.0, "Look-ahead of tier decisions and placement.")
     horizons_s: tuple[float, ...] = key(
-        Items(Duration(1), 8, unique=True), (600.0, 1800.0, 3600.0),
+        Items(Duration(1), 8, unique=True),
+        (600.0, 1800.0, 3600.0),
         "Horizons that are learnt and calibrated: ascending multiples of `bucket`; others are interpolated.",
-    )  # fmt: skip
+    )
     bucket_s: float = key(Duration(1, 3600), 300.0, "Length of the buckets that history is kept in.")
     half_lives_s: tuple[float, ...] = key(
-        Items(Duration(1), 12, unique=True), (300.0, 900.0, 3600.0, 14400.0, 86400.0),
+        Items(Duration(1), 12, unique=True),
+        (300.0, 900.0, 3600.0, 14400.0, 86400.0),
         "Half-lives of the moving averages, ascending.",
-    )  # fmt: skip
+    )
     day_s: float = key(Duration(60), 86400.0, "Length of the season; the demo's day is shorter.")
     history_s: float = key(Duration(), 7 * 86400.0, "How far back memory is filled from Prometheus at start; 0: not.")
     upper_quantile_ratio: float = key(
@@ -244,17 +315,23 @@ class Diagnosing:
     window_s: float = key(Duration(1), 300.0, "What evidence is gathered over.")
     min_requests: int = key(Integer(1, 1_000_000), 20, "Requests in the window below which nothing is concluded.")
     thrash_loads_per_1000: float = key(
-        Number(0, 1_000_000, above=True), 100.0, "Adapter loads per 1,000 requests that are thrash if latency suffers.",
+        Number(0, 1_000_000, above=True),
+        100.0,
+        "Adapter loads per 1,000 requests that are thrash if latency suffers.",
         name="thrashLoads",
-    )  # fmt: skip
+    )
     deferred_ratio: float = key(
-        Number(0, 1, above=True), 0.5, "Share of waiting requests that wait for an adapter slot: also thrash.",
+        Number(0, 1, above=True),
+        0.5,
+        "Share of waiting requests that wait for an adapter slot: also thrash.",
         name="deferred",
-    )  # fmt: skip
+    )
     idle_kv_ratio: float = key(
-        Number(0, 1, above=True), 0.5, "KV use below which compute is to spare, so that poor latency is no saturation.",
+        Number(0, 1, above=True),
+        0.5,
+        "KV use below which compute is to spare, so that poor latency is no saturation.",
         name="idleKv",
-    )  # fmt: skip
+    )
     noisy_score_ratio: float = key(
         Number(0, 1, above=True), 0.5, "Score, 0 to 1, from which a tenant is a noisy neighbour.", name="noisyScore"
     )
