@@ -1,0 +1,211 @@
+"""Replicas of every group: gather, remember, recommend, clamp, share the total, explain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from autoscaler.domain.decisions import Condition, ScaleDecision
+from autoscaler.domain.fleet import EngineLimits, Group, ReplicaState, Tier
+from autoscaler.domain.signals import Fresh
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.scaling.capacity import capacity_of, learn
+from autoscaler.scaling.clamps import clamp
+from autoscaler.scaling.memory import GroupMemory, ScalingMemory
+from autoscaler.scaling.needs import recommend
+from autoscaler.scaling.readings import Readings, read
+from autoscaler.scaling.scene import Scene
+from autoscaler.scaling.schedule import Bounds, bounds
+from autoscaler.scaling.total import Claim, within_total
+from autoscaler.scaling.view import GroupDemand, ScalePlan, ScaleView
+
+HOUR_S = 3600.0
+ORDER = {Tier.WARM: 0, Tier.COLD: 1, Tier.HOT: 2}
+
+
+def decide_scale(
+    view: ScaleView, policy: FleetPolicy, memory: ScalingMemory, now_s: float
+) -> tuple[ScalePlan, ScalingMemory]:
+    """Decide how many replicas each group should have.
+
+    Args:
+        view: groups, replicas, demand with this tick's tiers, diagnosis.
+        policy: bounds, targets, budgets.
+        memory: of the last tick; empty after a loss, which only delays scale-in.
+        now_s: seconds since the Unix epoch.
+
+    Returns:
+        The plan, and the memory for the next tick. Groups that the policy does not have are left alone.
+    """
+    groups = _all_groups(view, policy)
+    readings = {group.name: read(group, view.replicas) for group in groups}
+    memory = _remember(view, groups, readings, policy, memory, now_s)
+    scenes = [s for g in groups if (s := _scene(view, g, readings[g.name], policy, memory, now_s)) is not None]
+    needs = {scene.group.name: recommend(scene) for scene in scenes}
+    memory = _with_needs(memory, {name: int(need.value) for name, need in needs.items()}, policy, now_s)
+    scenes = [replace(scene, memory=memory.groups[scene.group.name]) for scene in scenes]
+    trails = {scene.group.name: clamp(scene, needs[scene.group.name]) for scene in scenes}
+    claims = tuple(_claim(scene, int(trails[scene.group.name][-1].value), view) for scene in scenes)
+    trails = within_total(claims, trails, policy.budget.max_replicas_total)
+    decisions = {
+        scene.group.name: ScaleDecision(
+            group=scene.group.name,
+            tier=scene.group.tier,
+            current=scene.current,
+            recommended=int(needs[scene.group.name].value),
+            desired=int(trails[scene.group.name][-1].value),
+            ready=scene.readings.ready,
+            trail=trails[scene.group.name],
+            tenant=scene.group.tenant,
+        )
+        for scene in scenes
+    }
+    conditions, memory = _since(_conditions(scenes, view, policy), memory, now_s)
+    remove = frozenset(
+        scene.group.name for scene in scenes if not scene.wanted and decisions[scene.group.name].desired == 0
+    )
+    capacity = {scene.group.name: scene.capacity for scene in scenes}
+    return ScalePlan(decisions, conditions, capacity, remove), memory
+
+
+def _all_groups(view: ScaleView, policy: FleetPolicy) -> list[Group]:
+    """What exists and what is wanted and does not exist yet, in a fixed order."""
+    groups = dict(view.groups)
+    for name, tenant in view.hot_tenants.items():
+        groups.setdefault(name, Group(name, Tier.HOT, 0, tenant))
+    if policy.groups.cold is not None:
+        groups.setdefault("cold", Group("cold", Tier.COLD, 0))
+    return sorted(groups.values(), key=lambda g: (ORDER[g.tier], g.name))
+
+
+def _scene(
+    view: ScaleView, group: Group, readings: Readings, policy: FleetPolicy, memory: ScalingMemory, now_s: float
+) -> Scene | None:
+    limits = bounds(group, policy, now_s)
+    wanted = group.tier is not Tier.HOT or group.name in view.hot_tenants
+    if limits is None and wanted:
+        return None
+    found = view.diagnosis.groups.get(group.name)
+    return Scene(
+        group=group,
+        readings=readings,
+        demand=view.demand.get(group.name, GroupDemand()),
+        cause=view.diagnosis.cause(group.name),
+        cause_message="" if found is None else found.message,
+        capacity=capacity_of(memory, policy, group.name),
+        bounds=limits or Bounds(0, 0),
+        memory=memory.groups[group.name],
+        policy=policy,
+        now_s=now_s,
+        wanted=wanted,
+        slot_replicas=_slot_replicas(view, policy)[0] if group.tier is Tier.WARM else 0,
+        churn_left=view.churn_left or group.tier is Tier.COLD,
+        changes_left=policy.budget.max_changes_per_hour - len(memory.changes_s),
+    )
+
+
+def _remember(
+    view: ScaleView,
+    groups: list[Group],
+    readings: Mapping[str, Readings],
+    policy: FleetPolicy,
+    memory: ScalingMemory,
+    now_s: float,
+) -> ScalingMemory:
+    """Take in what is seen: pending and idle times, changes of counts, capacity. The same moment again adds nothing."""
+    changes = [t for t in memory.changes_s if now_s - t < HOUR_S]
+    out: dict[str, GroupMemory] = {}
+    for group in groups:
+        seen = memory.groups.get(group.name)
+        if seen is not None and seen.current != group.current_replicas and not group.foreign_actor:
+            changes.append(now_s)
+        last = GroupMemory(now_s, current=group.current_replicas) if seen is None else seen
+        unready = readings[group.name].unready > 0
+        requests = view.demand.get(group.name, GroupDemand()).requests_per_s
+        quiet = isinstance(requests, Fresh) and requests.value <= 0 and not readings[group.name].busy
+        mine = [r for r in view.replicas if r.group == group.name]
+        out[group.name] = replace(
+            last,
+            pending_since_s=_since_when(unready, last.pending_since_s, now_s),
+            idle_since_s=_since_when(quiet, last.idle_since_s, now_s),
+            current=group.current_replicas,
+            capacity=learn(last.capacity, mine, view.diagnosis, policy, now_s),
+        )
+    return replace(memory, groups=out, changes_s=tuple(changes))
+
+
+def _since_when(holds: bool, since_s: float | None, now_s: float) -> float | None:
+    if not holds:
+        return None
+    return now_s if since_s is None else min(since_s, now_s)
+
+
+def _with_needs(memory: ScalingMemory, needs: Mapping[str, int], policy: FleetPolicy, now_s: float) -> ScalingMemory:
+    """Keep the needs of the stabilisation window; one that a later, higher need outshines is dropped."""
+    oldest = now_s - policy.scaling.scale_in.stabilisation_s
+    groups = dict(memory.groups)
+    for name, need in needs.items():
+        kept = tuple((t, n) for t, n in groups[name].needs if oldest <= t < now_s and n > need)
+        groups[name] = replace(groups[name], needs=(*kept, (now_s, need)))
+    return replace(memory, groups=groups)
+
+
+def _claim(scene: Scene, desired: int, view: ScaleView) -> Claim:
+    held = scene.group.blocked or scene.group.foreign_actor
+    paused = scene.group.pause.value in ("all", "scale-in")
+    return Claim(
+        group=scene.group.name,
+        tier=scene.group.tier,
+        current=scene.current,
+        desired=desired,
+        least=min(scene.bounds.least, desired),
+        fixed=bool(held or paused),
+        asked=scene.group.name in view.asked,
+    )
+
+
+def _slot_replicas(view: ScaleView, policy: FleetPolicy) -> tuple[int, int]:
+    """(replicas, adapters each) at which nothing is short of an adapter slot; (0, 0) where nothing is."""
+    if view.unplaced_adapters <= 0 or view.ring_adapters is None:
+        return 0, 0
+    warm = [r for r in view.replicas if r.group == "warm" and r.state is ReplicaState.READY]
+    seen = warm[0].limits if warm else EngineLimits()
+    each = max(1, math.floor(policy.limits(Tier.WARM, seen).max_cpu_loras * policy.tiering.slot_fill_ratio))
+    return math.ceil((view.ring_adapters + view.unplaced_adapters) / each), each
+
+
+def _conditions(scenes: list[Scene], view: ScaleView, policy: FleetPolicy) -> dict[str, str]:
+    """What an operator must know that is no decision."""
+    out: dict[str, str] = {}
+    for scene in scenes:
+        name = scene.group.name
+        if scene.stuck:
+            out[f"ReplicasStuck/{name}"] = (
+                f"{scene.readings.unready} replicas of {name} are not ready after {scene.pending_s:.0f} s; "
+                "look at their pods' events: they are not waited for any more"
+            )
+        if scene.group.foreign_actor:
+            out[f"ForeignActor/{name}"] = (
+                f"{scene.group.foreign_actor} changed the replicas of {name} to {scene.current}; scaling holds until "
+                "only one of the two acts on it"
+            )
+        if scene.contradicted:
+            out[f"SignalsContradict/{name}"] = f"routers saw no request for {name}, but its engines have work"
+    replicas, each = _slot_replicas(view, policy)
+    if replicas:
+        warm = next((s for s in scenes if s.group.tier is Tier.WARM), None)
+        now = warm.current if warm is not None else 0
+        total = (view.ring_adapters or 0) + view.unplaced_adapters
+        slots = math.ceil(total / max(now, 1) / policy.tiering.slot_fill_ratio)
+        out["AdapterSlotsShort"] = (
+            f"{view.unplaced_adapters} adapters with demand have no adapter slot on {now} replicas of {each} each; "
+            f"{replicas} replicas, or {slots} adapters in each replica's host memory, would hold all {total}"
+        )
+    return out
+
+
+def _since(found: dict[str, str], memory: ScalingMemory, now_s: float) -> tuple[tuple[Condition, ...], ScalingMemory]:
+    since = {name: memory.conditions_s.get(name, now_s) for name in found}
+    conditions = tuple(Condition(name, message, since[name]) for name, message in sorted(found.items()))
+    return conditions, replace(memory, conditions_s=since)

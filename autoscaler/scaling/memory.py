@@ -1,0 +1,91 @@
+"""What scaling remembers from tick to tick, per group: recent needs, what is pending since when, measured capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+MEMORY_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityMemory:
+    """What one replica was seen to carry, prompt and completion tokens/s.
+
+    Attributes:
+        saturated_tokens_per_s: moving average of the throughput under saturation.
+        saturated_samples: ticks behind it; it counts from three on.
+        proven_tokens_per_s: highest throughput carried without pressure, fading by half a day.
+        at_s: the last update.
+    """
+
+    saturated_tokens_per_s: float = 0.0
+    saturated_samples: int = 0
+    proven_tokens_per_s: float = 0.0
+    at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMemory:
+    """One group.
+
+    Attributes:
+        first_seen_s: until the stabilisation window is full, nothing shrinks.
+        needs: (time, recommended) within the stabilisation window, strictly falling: the first is the highest.
+        pending_since_s: since when some replica is not ready, None where all are.
+        idle_since_s: since when the count of requests is a trustworthy zero, None where it is not.
+        current: the replica count of the last tick; a change of it is one of the hour's changes.
+    """
+
+    first_seen_s: float
+    needs: tuple[tuple[float, int], ...] = ()
+    pending_since_s: float | None = None
+    idle_since_s: float | None = None
+    current: int = 0
+    capacity: CapacityMemory = field(default_factory=CapacityMemory)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingMemory:
+    """All groups.
+
+    Attributes:
+        groups: by name; a group that is gone is forgotten.
+        changes_s: times of the last hour's changes of any group's replica count.
+        conditions_s: since when each condition holds.
+    """
+
+    groups: Mapping[str, GroupMemory] = field(default_factory=dict)
+    changes_s: tuple[float, ...] = ()
+    conditions_s: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """A mapping of JSON values; a few hundred bytes a group."""
+        return {"version": MEMORY_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ScalingMemory:
+        """Rebuild a memory from `to_json`.
+
+        Raises:
+            ValueError: another version or damaged; the caller starts from an empty memory.
+        """
+        if data.get("version") != MEMORY_VERSION:
+            raise ValueError(
+                f"scaling memory has version {data.get('version')!r}, this release reads {MEMORY_VERSION}; "
+                "start with an empty one"
+            )
+        try:
+            return cls(
+                groups={str(name): _group(group) for name, group in data["groups"].items()},
+                changes_s=tuple(float(t) for t in data["changes_s"]),
+                conditions_s={str(name): float(t) for name, t in data["conditions_s"].items()},
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"scaling memory is damaged ({error!r}); start with an empty one") from error
+
+
+def _group(data: Mapping[str, Any]) -> GroupMemory:
+    needs = tuple((float(t), int(n)) for t, n in data["needs"])
+    return GroupMemory(**{**data, "needs": needs, "capacity": CapacityMemory(**data["capacity"])})

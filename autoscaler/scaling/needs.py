@@ -1,0 +1,159 @@
+"""How many replicas each measure asks for. Rules in order; the highest answer is the recommendation.
+
+Queue and KV use speak of the READY replicas alone: those on their way are no load and no relief yet. Worked numbers:
+4 ready replicas with 30 waiting in all against a target of 5 each are at 1.5 of the target, so 6 are needed; at 1.08
+they are within the tolerance of .1 and nothing changes.
+"""
+
+from __future__ import annotations
+
+import math
+
+from autoscaler.domain.decisions import Reason, Step
+from autoscaler.domain.diagnosis import Cause
+from autoscaler.domain.fleet import Tier
+from autoscaler.domain.signals import Fresh, Missing
+from autoscaler.policy.words import SlotShortage
+from autoscaler.scaling.scene import Scene
+
+EPSILON = 1e-9
+
+
+def unwanted(scene: Scene) -> Step | None:
+    """A hot group whose tenant lives elsewhere now needs nothing."""
+    if scene.wanted:
+        return None
+    return Step(Reason.GROUP_NOT_NEEDED, 0, f"tenant {scene.group.tenant or '?'} is not HOT any more: 0 replicas")
+
+
+def dedicated(scene: Scene) -> Step | None:
+    """A hot group has at least one replica while its tenant is HOT."""
+    if scene.group.tier is not Tier.HOT:
+        return None
+    return Step(
+        Reason.GROUP_FOR_TENANT, max(1, scene.bounds.least), f"tenant {scene.group.tenant} has a group of its own"
+    )
+
+
+def asleep(scene: Scene) -> Step | None:
+    """A cold pool wakes on the first request and sleeps when there was none for `idleAfter`."""
+    cold = scene.policy.groups.cold
+    if scene.group.tier is not Tier.COLD or cold is None:
+        return None
+    requests = scene.demand.requests_per_s
+    if isinstance(requests, Fresh) and requests.value > 0:
+        return Step(Reason.FIRST_REQUEST, 1, f"{requests.value:.3g} requests/s for cold adapters: at least 1 replica")
+    since = scene.memory.idle_since_s
+    if scene.idle and since is not None and scene.now_s - since >= cold.idle_after_s:
+        return Step(Reason.IDLE, 0, f"no request for {scene.now_s - since:.0f} s (idleAfter {cold.idle_after_s:.0f} s)")
+    return Step(Reason.IN_BAND, min(1, scene.current), "the last request is too recent to sleep, or unknown")
+
+
+def idle(scene: Scene) -> Step | None:
+    """No traffic is a measurement: averages without requests are "no traffic", not "unknown"."""
+    if not scene.idle or scene.group.tier is Tier.COLD:
+        return None
+    return Step(Reason.IDLE, 0, "routers saw 0 requests/s and no engine has work")
+
+
+def queue(scene: Scene) -> Step | None:
+    """Requests waiting for compute, per READY replica, over the target."""
+    readings, target = scene.readings, scene.policy.scaling.queue_per_replica
+    if not readings.heard or scene.cause is Cause.THRASH:
+        return None
+    mean = readings.waiting / readings.heard
+    text = f"{mean:.3g} requests wait for compute per ready replica, target {target:.3g}"
+    return _pressure(scene, mean / target, text)
+
+
+def kv_usage(scene: Scene) -> Step | None:
+    """KV cache use over the target."""
+    readings, target = scene.readings, scene.policy.scaling.kv_usage_ratio
+    if not readings.heard:
+        return None
+    mean = readings.kv_usage / readings.heard
+    return _pressure(scene, mean / target, f"KV use {mean:.2f}, target {target:.2f}")
+
+
+def ttft(scene: Scene) -> Step | None:
+    """Slow first tokens ask for one more replica, only where the wait is for compute.
+
+    TTFT is not proportional to replicas, so it never asks for more than one at a time; without a queue or half-filled
+    targets, more replicas would not shorten it.
+    """
+    readings, target = scene.readings, scene.ttft_target_s
+    seen = readings.ttft_mean_s
+    if seen is None or seen <= target * (1 + scene.policy.scaling.tolerance_ratio) or not readings.heard:
+        return None
+    queued = readings.queue_time_s is not None and readings.queue_time_s > seen / 2
+    half_full = readings.kv_usage / readings.heard > scene.policy.scaling.kv_usage_ratio / 2
+    if scene.cause is Cause.THRASH or readings.waiting <= 0 or not (queued or half_full):
+        return None
+    text = f"mean TTFT {seen:.3g} s over {target:.3g} s, and {readings.waiting:.0f} requests wait for compute"
+    return Step(Reason.SATURATION, max(scene.current, readings.ready + 1), text)
+
+
+def forecast(scene: Scene) -> Step | None:
+    """Forecast demand over what a replica carries."""
+    demand, usable = scene.demand.now_tokens_per_s, scene.usable_tokens_per_s
+    if isinstance(demand, Missing) or isinstance(usable, Missing):
+        return None
+    need = math.ceil(demand.value / usable.value - EPSILON)
+    per = usable.value / scene.utilisation
+    text = f"{demand.value:.4g} tokens/s (upper band) over {per:.4g} a replica at {scene.utilisation:.2f}"
+    tolerance = scene.policy.scaling.tolerance_ratio
+    if need > scene.current > 0 and demand.value <= scene.current * usable.value * (1 + tolerance):
+        return Step(Reason.WITHIN_TOLERANCE, scene.current, f"{text}: within {tolerance:.0%} of {scene.current}")
+    return Step(Reason.FORECAST_DEMAND, need, f"{text}: {need}")
+
+
+def adapter_slots(scene: Scene) -> Step | None:
+    """Adapter count never drives replicas, unless the policy says `onAdapterSlotShortage: grow`."""
+    if scene.policy.scaling.on_adapter_slot_shortage is not SlotShortage.GROW or not scene.slot_replicas:
+        return None
+    text = f"{scene.slot_replicas} replicas hold every adapter that has demand (onAdapterSlotShortage: grow)"
+    return Step(Reason.ADAPTER_SLOTS_SHORT, scene.slot_replicas, text)
+
+
+def thrash(scene: Scene) -> Step | None:
+    """Poor latency for want of adapter slots: the count is held, and said so."""
+    if scene.cause is not Cause.THRASH:
+        return None
+    return Step(Reason.THRASH_NOT_SATURATION, scene.current, scene.cause_message or "adapters thrash, compute is spare")
+
+
+def unheard(scene: Scene) -> Step | None:
+    """What is not known cannot lower the count: the need is at least what runs."""
+    readings = scene.readings
+    if scene.idle or readings.complete or scene.current == 0:
+        return None
+    if not readings.ready:
+        return Step(Reason.SIGNALS_MISSING, scene.current, "no replica is ready, so there is nothing to measure")
+    silent = readings.ready - readings.heard
+    text = f"{silent} of {readings.ready} ready replicas do not show their queue and KV use"
+    return Step(Reason.SIGNALS_MISSING, scene.current, text)
+
+
+RULES = (unheard, thrash, idle, asleep, dedicated, queue, kv_usage, ttft, forecast, adapter_slots)
+
+
+def recommend(scene: Scene) -> Step:
+    """The highest need, before any limit; the earlier rule on ties. Without any measure: what runs."""
+    gone = unwanted(scene)
+    if gone is not None:
+        return gone
+    steps = [step for rule in RULES if (step := rule(scene)) is not None]
+    measured = [step for step in steps if step.reason is not Reason.IN_BAND]
+    if not measured and not steps:
+        return Step(Reason.SIGNALS_MISSING, scene.current, "no measure of load is known")
+    return max(steps, key=lambda step: int(step.value))
+
+
+def _pressure(scene: Scene, ratio: float, text: str) -> Step:
+    """The count at which a pressure per READY replica would be at its target."""
+    tolerance = scene.policy.scaling.tolerance_ratio
+    ready = scene.readings.ready
+    if abs(ratio - 1.0) <= tolerance:
+        return Step(Reason.WITHIN_TOLERANCE, ready, f"{text}: within {tolerance:.0%}")
+    need = math.ceil(ready * ratio - EPSILON)
+    return Step(Reason.SATURATION if ratio > 1 else Reason.HEADROOM, need, f"{text}: {need}")

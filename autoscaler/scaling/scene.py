@@ -1,0 +1,92 @@
+"""All that the rules of one group look at, gathered once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoscaler.domain.diagnosis import Cause
+from autoscaler.domain.fleet import Group, Tier
+from autoscaler.domain.signals import Fresh, Missing, Signal
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.scaling.capacity import Capacity
+from autoscaler.scaling.memory import GroupMemory
+from autoscaler.scaling.readings import Readings
+from autoscaler.scaling.schedule import Bounds
+from autoscaler.scaling.view import GroupDemand
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One group at one moment.
+
+    Attributes:
+        wanted: whether anybody needs the group at all; only a hot group can be unwanted.
+        slot_replicas: replicas at which every adapter with demand would have an adapter slot; 0 where none is short.
+        changes_left: changes of replica counts left in this hour, over all groups.
+    """
+
+    group: Group
+    readings: Readings
+    demand: GroupDemand
+    cause: Cause
+    cause_message: str
+    capacity: Capacity
+    bounds: Bounds
+    memory: GroupMemory
+    policy: FleetPolicy
+    now_s: float
+    wanted: bool = True
+    slot_replicas: int = 0
+    churn_left: bool = True
+    changes_left: int = 1_000_000
+
+    @property
+    def current(self) -> int:
+        """Replicas in the spec of the group's target."""
+        return self.group.current_replicas
+
+    @property
+    def idle(self) -> bool:
+        """Routers were heard and saw no request, and no engine says otherwise."""
+        return _is_zero(self.demand.requests_per_s) and not self.readings.busy
+
+    @property
+    def contradicted(self) -> bool:
+        """Routers saw no request while engines have work: somebody sends past the routers, or a source lies."""
+        return _is_zero(self.demand.requests_per_s) and self.readings.busy
+
+    @property
+    def pending_s(self) -> float:
+        """For how long some replica has not been ready; 0 where all are."""
+        since = self.memory.pending_since_s
+        return 0.0 if since is None else self.now_s - since
+
+    @property
+    def stuck(self) -> bool:
+        """Whether what is pending has been so for longer than the guard: it is not waited for any more."""
+        return self.readings.unready > 0 and self.pending_s >= self.policy.scaling.scale_out.pending_guard_s
+
+    @property
+    def utilisation(self) -> float:
+        """Share of measured capacity that demand may fill; a cold pool's is smaller, above half it hurts."""
+        cold = self.policy.groups.cold
+        wanted = self.policy.scaling.utilisation_ratio
+        return min(wanted, cold.fill_ratio) if self.group.tier is Tier.COLD and cold is not None else wanted
+
+    @property
+    def ttft_target_s(self) -> float:
+        """Time to first token above which the group grows."""
+        own = self.policy.scaling.ttft_s
+        return self.policy.slo.ttft_s if own is None else own
+
+    @property
+    def usable_tokens_per_s(self) -> Signal:
+        """What demand may fill of one replica; Missing where capacity was never stated or measured."""
+        capacity = self.capacity.tokens_per_s
+        if isinstance(capacity, Missing):
+            return capacity
+        return Fresh(capacity.value * self.utilisation)
+
+
+def _is_zero(signal: Signal) -> bool:
+    return isinstance(signal, Fresh) and signal.value <= 0.0

@@ -1,0 +1,117 @@
+"""The conditions of scale-in, in order: each is a reason to keep what runs, or None.
+
+Scale-in is the expensive direction. A group goes from N to n only where everything is known, nothing is on its way, the
+load fits n with margin, the forecast over the horizon fits n, nothing within the stabilisation window needed more, and
+the ring's budget of moves allows it. Worked numbers: 5 replicas at KV .5 become 4 at .625; the limit is
+.8 x (1 - .1) = .72, so they may; at .6 they would be at .75 and may not.
+"""
+
+from __future__ import annotations
+
+from autoscaler.domain.decisions import Reason, Step
+from autoscaler.domain.diagnosis import Cause
+from autoscaler.domain.signals import Fresh, Missing
+from autoscaler.scaling.scene import Scene
+
+
+def signals(scene: Scene, n: int) -> Step | None:
+    """Every READY replica was heard, or there is trustworthily no traffic."""
+    if scene.contradicted:
+        return _keep(scene, Reason.SIGNALS_CONTRADICT, "routers saw no request while engines have work")
+    if scene.idle or scene.readings.complete:
+        return None
+    return _keep(scene, Reason.SIGNALS_MISSING, "not every ready replica shows its queue and KV use")
+
+
+def thrash(scene: Scene, n: int) -> Step | None:
+    """Fewer replicas would hold the same adapters in fewer slots."""
+    if scene.cause is not Cause.THRASH:
+        return None
+    return _keep(scene, Reason.THRASH_NOT_SATURATION, "adapters thrash; fewer replicas would have fewer slots")
+
+
+def pending(scene: Scene, n: int) -> Step | None:
+    """Nothing is on its way, unless the group is idle or what is pending is stuck."""
+    if not scene.readings.unready or scene.idle or scene.stuck:
+        return None
+    return _keep(scene, Reason.PENDING_REPLICAS, f"{scene.readings.unready} replicas are not ready yet")
+
+
+def load(scene: Scene, n: int) -> Step | None:
+    """Today's queue, KV use, TTFT and demand, spread over n, stay inside their targets with margin."""
+    if scene.idle:
+        return None
+    scaling, readings = scene.policy.scaling, scene.readings
+    room = 1.0 - scaling.scale_in.margin_ratio
+    measured = isinstance(scene.capacity.tokens_per_s, Fresh)
+    kv_room = room if measured else room / 2  # compute was never measured: KV use stands in for it, twice as strict
+    checks = [
+        ("waiting requests per replica", readings.waiting / n, scaling.queue_per_replica * room),
+        ("KV use", readings.kv_usage / n, scaling.kv_usage_ratio * kv_room),
+        ("mean TTFT in s", readings.ttft_mean_s, scene.ttft_target_s),
+    ]
+    usable = scene.usable_tokens_per_s
+    if isinstance(usable, Fresh):
+        now = scene.demand.now_tokens_per_s
+        demand = now.value if isinstance(now, Fresh) else None
+        seen = [x for x in (readings.tokens_per_s, demand) if x is not None]
+        checks.append(("tokens/s per replica", max(seen) / n if seen else None, usable.value * room))
+    for name, value, limit in checks:
+        if value is not None and value > limit:
+            return _keep(scene, Reason.IN_BAND, f"{name} would be {value:.3g} on {n} replicas, limit {limit:.3g}")
+    return None
+
+
+def horizon(scene: Scene, n: int) -> Step | None:
+    """The forecast's upper band over the scale-in horizon fits n."""
+    demand, usable = scene.demand.horizon_tokens_per_s, scene.usable_tokens_per_s
+    if isinstance(demand, Missing):
+        return None if scene.idle else _keep(scene, Reason.SIGNALS_MISSING, f"no forecast ({demand.why})")
+    if isinstance(usable, Missing) or demand.value <= usable.value * n:
+        return None
+    span = scene.policy.scaling.scale_in.horizon_s
+    text = f"{demand.value:.4g} tokens/s within {span:.0f} s do not fit {n} replicas of {usable.value:.4g}"
+    return _keep(scene, Reason.FORECAST_DEMAND, text)
+
+
+def stabilised(scene: Scene, n: int) -> Step | None:
+    """Nothing within the window needed more than n, and the window is full."""
+    window = scene.policy.scaling.scale_in.stabilisation_s
+    seen = scene.now_s - scene.memory.first_seen_s
+    if seen < window:
+        text = f"observed for {seen:.0f} s of the {window:.0f} s that a scale-in needs"
+        return _keep(scene, Reason.STABILISING, text)
+    highest = max((need for _, need in scene.memory.needs), default=n)
+    if highest <= n:
+        return None
+    return _keep(scene, Reason.STABILISING, f"{highest} replicas were needed within the last {window:.0f} s")
+
+
+def churn(scene: Scene, n: int) -> Step | None:
+    """The ring's budget of moves and the hour's changes allow it; shrinking may use half of the changes."""
+    if not scene.churn_left:
+        return _keep(scene, Reason.CHURN_BUDGET, "the ring's budget of moves is spent")
+    if scene.changes_left <= scene.policy.budget.max_changes_per_hour // 2:
+        return _keep(scene, Reason.BUDGET, "half of budget.maxChangesPerHour is spent; the rest is for growth")
+    return None
+
+
+CONDITIONS = (signals, thrash, pending, load, horizon, stabilised, churn)
+
+
+def shrink(scene: Scene, recommended: int) -> tuple[Step, ...]:
+    """The steps from what runs to fewer: as few as every condition allows, one step at a time, or what holds it."""
+    step = scene.policy.scaling.scale_in.max_step_replicas
+    lowest = max(recommended, scene.current - step)
+    held: Step | None = None
+    for n in range(max(lowest, 0), scene.current):
+        held = next((found for rule in CONDITIONS if (found := rule(scene, max(n, 1))) is not None), None)
+        if held is None:
+            if n > recommended:
+                return (Step(Reason.STEP_LIMIT, n, f"at most {step} fewer in a tick"),)
+            return ()
+    return () if held is None else (held,)
+
+
+def _keep(scene: Scene, reason: Reason, text: str) -> Step:
+    return Step(reason, scene.current, f"{text}: stays at {scene.current}")

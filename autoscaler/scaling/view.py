@@ -1,0 +1,72 @@
+"""What scale decisions are made from, and the plan that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autoscaler.domain.decisions import Condition, ScaleDecision
+from autoscaler.domain.diagnosis import Diagnosis
+from autoscaler.domain.fleet import Group, Replica
+from autoscaler.domain.signals import UNSEEN, Signal
+from autoscaler.scaling.capacity import Capacity
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDemand:
+    """What one group's tenants ask for, with the tiers of this tick. Tokens are prompt plus completion tokens.
+
+    Attributes:
+        now_tokens_per_s: pooled upper band over the look-ahead of growth (`scaling.startup`).
+        horizon_tokens_per_s: pooled upper band over `scaleIn.horizon`.
+        requests_per_s: what routers saw over the last window; a `Fresh` zero is trusted to be no traffic.
+    """
+
+    now_tokens_per_s: Signal = UNSEEN
+    horizon_tokens_per_s: Signal = UNSEEN
+    requests_per_s: Signal = UNSEEN
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleView:
+    """One fleet.
+
+    Attributes:
+        groups: what exists, by name.
+        replicas: every live replica.
+        demand: by group name; wanted groups that do not exist yet included.
+        diagnosis: the cause per group.
+        hot_tenants: name of each hot group that tiering wants -> its tenant. A hot group that exists and is not in it
+            is not needed any more.
+        asked: names of those that were asked for (isolation, a pin, an override); they go before others.
+        unplaced_adapters: adapters with demand that have no adapter slot (`TierPlan.unplaced_adapters`).
+        ring_adapters: what the warm group's replicas hold now, one copy each; None = unknown.
+        churn_left: whether the ring's budget of moves allows a removal now.
+    """
+
+    groups: Mapping[str, Group]
+    replicas: tuple[Replica, ...]
+    demand: Mapping[str, GroupDemand] = field(default_factory=dict)
+    diagnosis: Diagnosis = field(default_factory=Diagnosis)
+    hot_tenants: Mapping[str, str] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
+    unplaced_adapters: int = 0
+    ring_adapters: int | None = None
+    churn_left: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePlan:
+    """Every group's decision.
+
+    Attributes:
+        decisions: by group name, in the order warm, cold, hot groups by name.
+        conditions: what an operator must know (`AdapterSlotsShort`, `ForeignActor/warm`, `ReplicasStuck/warm`).
+        capacity: what one replica of each group carries.
+        remove: hot groups that are not needed any more, to be removed once they are drained.
+    """
+
+    decisions: Mapping[str, ScaleDecision]
+    conditions: tuple[Condition, ...] = ()
+    capacity: Mapping[str, Capacity] = field(default_factory=dict)
+    remove: frozenset[str] = frozenset()
