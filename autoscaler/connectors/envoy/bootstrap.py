@@ -1,0 +1,216 @@
+"""Envoy's bootstrap: one listener that lets inference through, knows the adapter, counts per adapter and owner.
+
+Everything that changes while a fleet runs lies in files of its own (`resources`), which Envoy reads again when one is
+renamed into place. Written against Envoy 1.40; the filters `json_to_metadata` and `sse_to_metadata` and the `stats` access
+logger are marked work in progress upstream. Metric names and tags are documented in docs/envoy.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources as package_files
+from pathlib import Path
+from typing import Any, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+
+TYPE = "type.googleapis.com/envoy."
+ADAPTER_HEADER = "x-lora-adapter"
+ROUTES, CLUSTERS = "routes.json", "clusters.json"
+BUFFER_BYTES = 8 * 1024 * 1024
+
+TTFT_BUCKETS_MS = (5, 10, 20, 40, 60, 80, 100, 150, 250, 500, 750, 1000, 2500, 5000, 10000, 20000, 40000, 80000, 160000)
+INFERENCE_PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings")
+MODELS_PATH = "/v1/models"
+
+
+@dataclass(frozen=True, slots=True)
+class EnvoySettings:
+    """How one Envoy is wired.
+
+    Attributes:
+        directory: holds the bootstrap and the watched files; a relative path is made absolute.
+        port, admin_port: where clients and where we ask it; both on `host`.
+        host: the address it listens on; loopback unless said otherwise, since the admin port stops the process on request.
+        node: its name, as `Router.id` shows it.
+        concurrency: worker threads. In-flight counts are shared by them.
+        buffer_bytes: longest request body, since the body is held until the adapter is known.
+    """
+
+    directory: Path
+    port: int
+    admin_port: int
+    host: str = "127.0.0.1"
+    node: str = "envoy"
+    concurrency: int = 1
+    buffer_bytes: int = BUFFER_BYTES
+
+    @property
+    def url(self) -> str:
+        """Where clients send."""
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def admin_url(self) -> str:
+        """Where statistics and versions are read."""
+        return f"http://{self.host}:{self.admin_port}"
+
+
+def bootstrap(settings: EnvoySettings) -> Json:
+    """The bootstrap as JSON types; write it to a file and give it to `envoy -c`."""
+    clusters = settings.directory.absolute() / CLUSTERS
+    return {
+        "node": {"id": settings.node, "cluster": "lora-autoscaler"},
+        "admin": {"address": socket_address(settings.host, settings.admin_port)},
+        "stats_flush_interval": "1s",
+        "stats_config": {"histogram_bucket_settings": [_ttft_buckets()]},
+        "dynamic_resources": {"cds_config": watched_file(clusters)},
+        "static_resources": {"listeners": [_listener(settings)]},
+    }
+
+
+def socket_address(host: str, port: int) -> Json:
+    """An address in Envoy's words."""
+    return {"socket_address": {"address": host, "port_value": port}}
+
+
+def watched_file(path: Path) -> Json:
+    """A config source: read at start, and again whenever a file is renamed to this path."""
+    return {"path_config_source": {"path": str(path)}, "resource_api_version": "V3"}
+
+
+def _ttft_buckets() -> Json:
+    return {"match": {"prefix": "llm.ttft_ms"}, "buckets": [float(edge) for edge in TTFT_BUCKETS_MS]}
+
+
+def _listener(settings: EnvoySettings) -> Json:
+    manager = {
+        "@type": TYPE + "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "inference",
+        "generate_request_id": False,
+        "normalize_path": True,
+        "merge_slashes": True,
+        "stream_idle_timeout": "3600s",
+        "rds": {
+            "route_config_name": "fleet",
+            "config_source": watched_file(settings.directory.absolute() / ROUTES),
+        },
+        "access_log": _access_logs(),
+        "http_filters": _filters(),
+    }
+    return {
+        "name": "inference",
+        "address": socket_address(settings.host, settings.port),
+        "per_connection_buffer_limit_bytes": settings.buffer_bytes,
+        "filter_chains": [{"filters": [_extension("envoy.filters.network.http_connection_manager", manager)]}],
+    }
+
+
+def _filters() -> list[Json]:
+    usage = [_rule(("usage", name), "llm", name, "NUMBER") for name in ("prompt_tokens", "completion_tokens")]
+    json_types = {"google_re2": {}, "regex": "application/json.*"}
+    to_metadata = {
+        "@type": TYPE + "extensions.filters.http.json_to_metadata.v3.JsonToMetadata",
+        "request_rules": {
+            "rules": [_rule(("model",), "envoy.lb", "adapter", "STRING")],
+            "allow_content_types_regex": json_types,
+            "allow_empty_content_type": True,
+        },
+        "response_rules": {"rules": usage, "allow_content_types_regex": json_types},
+    }
+    parser = {
+        "@type": TYPE + "extensions.content_parsers.json.v3.JsonContentParser",
+        "rules": [{"rule": rule} for rule in usage],
+    }
+    events = {
+        "@type": TYPE + "extensions.filters.http.sse_to_metadata.v3.SseToMetadata",
+        "response_rules": {
+            "content_parser": _extension("envoy.content_parsers.json", parser),
+            "max_event_size": 1024 * 1024,
+        },
+    }
+    script = (package_files.files(__package__) / "filters.lua").read_text()
+    lua = {"@type": TYPE + "extensions.filters.http.lua.v3.Lua", "default_source_code": {"inline_string": script}}
+    router = {"@type": TYPE + "extensions.filters.http.router.v3.Router", "suppress_envoy_headers": True}
+    return [
+        _extension("envoy.filters.http.rbac", _allow_inference()),
+        _extension("envoy.filters.http.json_to_metadata", to_metadata),
+        _extension("envoy.filters.http.lua", lua),
+        _extension("envoy.filters.http.sse_to_metadata", events),
+        _extension("envoy.filters.http.router", router),
+    ]
+
+
+def _allow_inference() -> Json:
+    """Only these calls reach an engine: clients must not load or unload adapters. Everything else answers 403."""
+
+    def call(method: str, path: str) -> Json:
+        is_method = {"header": {"name": ":method", "string_match": {"exact": method}}}
+        return {"and_rules": {"rules": [is_method, {"url_path": {"path": {"exact": path}}}]}}
+
+    calls = [call("POST", path) for path in INFERENCE_PATHS] + [call("GET", MODELS_PATH)]
+    policy = {"permissions": calls, "principals": [{"any": True}]}
+    return {
+        "@type": TYPE + "extensions.filters.http.rbac.v3.RBAC",
+        "rules": {"action": "ALLOW", "policies": {"inference": policy}},
+    }
+
+
+def _rule(selectors: tuple[str, ...], namespace: str, key: str, value_type: str) -> Json:
+    on_present = {"metadata_namespace": namespace, "key": key, "type": value_type}
+    return {"selectors": [{"key": selector} for selector in selectors], "on_present": on_present}
+
+
+def _access_logs() -> list[Json]:
+    """One stats logger per condition: a value that is not there would be logged as an error by each request."""
+    adapter = {"name": "adapter", "value_format": "%ROUTE_NAME%"}
+    pair = [adapter, {"name": "upstream", "value_format": "%UPSTREAM_HOST%"}]
+    post = {"header_filter": {"header": {"name": ":method", "string_match": {"exact": "POST"}}}}
+    failed = {"or_filter": {"filters": [_status_at_least(400), {"response_flag_filter": {}}]}}
+
+    def counter(name: str, tags: list[Json], value: str = "") -> Json:
+        amount: Json = {"value_format": value} if value else {"value_fixed": 1}
+        return {"stat": {"name": name, "tags": tags}, **amount}
+
+    ttft = "%DYNAMIC_METADATA(llm:ttft_ms)%"
+    histogram = {"stat": {"name": "ttft_ms", "tags": [adapter]}, "unit": "Milliseconds", "value_format": ttft}
+    return [
+        _stats_logger(post, counters=[counter("requests", pair)]),
+        _stats_logger(
+            {"and_filter": {"filters": [post, failed]}},
+            counters=[counter("errors", [*pair, {"name": "code", "value_format": "%RESPONSE_CODE%"}])],
+        ),
+        *(
+            _stats_logger(_has_metadata(name), counters=[counter(name, pair, f"%DYNAMIC_METADATA(llm:{name})%")])
+            for name in ("prompt_tokens", "completion_tokens")
+        ),
+        _stats_logger(
+            _has_metadata("ttft_ms"),
+            counters=[counter("streams", pair), counter("stream_ttft_ms", pair, ttft)],
+            histograms=[histogram],
+        ),
+    ]
+
+
+def _status_at_least(code: int) -> Json:
+    comparison = {"op": "GE", "value": {"default_value": code, "runtime_key": "lora_autoscaler.error_status"}}
+    return {"status_code_filter": {"comparison": comparison}}
+
+
+def _has_metadata(key: str) -> Json:
+    present = {"filter": "llm", "path": [{"key": key}], "value": {"present_match": True}}
+    return {"metadata_filter": {"matcher": present, "match_if_key_not_found": False}}
+
+
+def _stats_logger(condition: Json, *, counters: list[Json], histograms: list[Json] | None = None) -> Json:
+    config = {
+        "@type": TYPE + "extensions.access_loggers.stats.v3.Config",
+        "stat_prefix": "llm",
+        "counters": counters,
+        "histograms": histograms or [],
+    }
+    return {"name": "envoy.access_loggers.stats", "filter": condition, "typed_config": config}
+
+
+def _extension(name: str, config: Json) -> Json:
+    return {"name": name, "typed_config": config}

@@ -1,0 +1,270 @@
+"""A ring snapshot as Envoy's resources: cluster settings, endpoints with the adapters each one owns, and the route table.
+
+Stock Envoy follows the ring at the `subset` level: exactly the snapshot's candidates, in an order of its own. Endpoints
+carry the adapters that they serve as metadata, and a request goes to the subset that lists its adapter. What is in no list
+goes to the pool of the cold group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from autoscaler.connectors.envoy.bootstrap import ADAPTER_HEADER, TYPE, Json, socket_address, watched_file
+from autoscaler.ring.owners import Owners, Ring, Via
+from autoscaler.ring.snapshot import Choice, Member, MemberState, Overflow, RingSnapshot, Unknown
+
+PREFERRED, LEAST, ALL, SPRAY = "preferred", "least", "all", "spray"
+UNKNOWN_NAME = "(unknown)"
+"""The `adapter` tag of requests for names that no list has: clients cannot make series."""
+
+# A subset lists the owners and these many more where any replica may overflow: with all replicas in every subset the
+# assignment would grow as adapters x replicas.
+_OVERFLOW_ANY = 2
+_COLD = {"pool": "cold"}
+
+
+class Mode(StrEnum):
+    """How requests are routed: as the ring says, or blind to adapters (least requests, or in turn)."""
+
+    RING = "ring"
+    LEAST_REQUESTS = "least-requests"
+    SPRAY = "spray"
+
+
+def response(version: str, resources: Iterable[Json]) -> bytes:
+    """The contents of a watched file. Compact: 10,000 routes are 2.3 MB."""
+    return json.dumps({"version_info": version, "resources": list(resources)}, separators=(",", ":")).encode()
+
+
+def clusters(directory: Path, bound_percent: int) -> list[Json]:
+    """The clusters, as CDS resources: by ring hash with the request-time bound, by least requests, and in turn.
+
+    `least` also carries the base model's traffic and, in `least-requests` mode, everything; so its in-flight counts see both.
+    """
+    bounded = {
+        "lb_policy": "RING_HASH",
+        "ring_hash_lb_config": {"minimum_ring_size": 64},
+        **_balance({"consistent_hashing_lb_config": {"hash_balance_factor": max(100, bound_percent)}}),
+        **_subsets(),
+    }
+    least = {"lb_policy": "LEAST_REQUEST", **_balance({}), **_subsets()}
+    return [
+        _cluster(PREFERRED, directory, bounded),
+        _cluster(LEAST, directory, least),
+        _cluster(ALL, directory, {"lb_policy": "LEAST_REQUEST", **_balance({})}, ALL),
+        _cluster(SPRAY, directory, {"lb_policy": "ROUND_ROBIN", **_balance({})}, ALL),
+    ]
+
+
+def endpoints_file(directory: Path, assignment: str) -> Path:
+    """Where an assignment's file lies."""
+    return directory.absolute() / f"endpoints-{assignment}.json"
+
+
+def endpoints(assignment: str, snapshot: RingSnapshot, names: Collection[str]) -> Json:
+    """A ClusterLoadAssignment. `names`: the adapters that must have their own subset.
+
+    Priority 0 holds the hot groups, priority 1 the rest: a hot adapter's subset has its own group first, and its ring
+    owners take over when the group is down or answers that it is full. Other adapters have no host at priority 0.
+    """
+    adapters: defaultdict[str, list[str]] = defaultdict(list)
+    if assignment == snapshot.choice.value:
+        for name, members in candidates(snapshot, names).items():
+            for member in members:
+                adapters[member.address].append(name)
+    if assignment == LEAST:
+        for member in _serving(snapshot.members):
+            adapters[member.address].extend(snapshot.base_models)
+    cold = {member.address for member in cold_members(snapshot)}
+    hot = {member.address: member for group in snapshot.hot.values() for member in _reachable(group.members)}
+    rest = {member.address: member for member in _reachable((*snapshot.members, *(snapshot.cold or ())))}
+    levels = [
+        [_endpoint(member, adapters.get(address, ()), pool=address in cold) for address, member in level.items()]
+        for level in (hot, {address: member for address, member in rest.items() if address not in hot})
+    ]
+    return {
+        "@type": TYPE + "config.endpoint.v3.ClusterLoadAssignment",
+        "cluster_name": assignment,
+        "endpoints": [
+            {"priority": priority, "lb_endpoints": level}
+            for priority, level in enumerate(levels)
+            if level or priority == 0
+        ],
+    }
+
+
+def candidates(snapshot: RingSnapshot, names: Collection[str]) -> dict[str, tuple[Member, ...]]:
+    """The members that may serve each of `names` that has a subset, owners first; names of the cold group have none."""
+    ring = Ring(snapshot)
+    found: dict[str, tuple[Member, ...]] = {}
+    ordered = sorted(names)
+    for name, owners in zip(ordered, ring.owners_many(ordered), strict=True):
+        if owners.via is Via.HOT:
+            own = ring.owners(name, skip_hot=True)
+            takeover = () if own.via in (Via.COLD, Via.BASE) else own.members
+            found[name] = (*owners.members, *takeover)
+        elif owners.via not in (Via.COLD, Via.BASE):
+            found[name] = (*owners.members, *_overflow(ring, name, owners))
+    return found
+
+
+def cold_members(snapshot: RingSnapshot) -> tuple[Member, ...]:
+    """Who serves what is in no list: the cold group, or the warm members while it has no replica. Never empty by itself."""
+    return _serving(snapshot.cold or ()) or _serving(snapshot.members)
+
+
+def subset_names(snapshot: RingSnapshot, known: Iterable[str]) -> frozenset[str]:
+    """The adapters of the ring and of hot groups; where the snapshot says that every name is on the ring, the `known` ones."""
+    named = {*snapshot.hot, *snapshot.exceptions}
+    return frozenset(named.union(known if snapshot.warm is None else snapshot.warm) - set(snapshot.base_models))
+
+
+def routes(version: str, snapshot: RingSnapshot, names: Iterable[str], mode: Mode) -> bytes:
+    """The route table as a watched file: every known name by itself (its name is the metrics' tag), then the rest.
+
+    A name of the client's choice never becomes a metric's tag, and where the snapshot rejects unknown names they get 404.
+    """
+    target = {Mode.RING: snapshot.choice.value, Mode.LEAST_REQUESTS: ALL, Mode.SPRAY: SPRAY}[mode]
+    base_target = LEAST if mode is Mode.RING else target
+    table = {name: _route(name, target) for name in sorted(names)}
+    table.update({name: _route(name, base_target) for name in snapshot.base_models})
+    rejects = snapshot.unknown is Unknown.REJECT and mode is Mode.RING
+    unlisted = _reject() if rejects else _route(UNKNOWN_NAME, target)
+    by_name = {
+        "input": _typed("adapter", "type.matcher.v3.HttpRequestHeaderMatchInput", {"header_name": ADAPTER_HEADER}),
+        "exact_match_map": {"map": {name: {"action": _action(route)} for name, route in table.items()}},
+    }
+    models = _route("(models)", ALL) | {"match": {"path": "/v1/models"}}
+    rest = _typed("rest", "config.route.v3.RouteList", {"routes": [models, unlisted]})
+    matcher: Json = {"on_no_match": {"action": rest}}
+    if table:
+        matcher["matcher_tree"] = by_name
+    host = {"name": "fleet", "domains": ["*"], "retry_policy": _RETRY, "matcher": matcher}
+    table_type = TYPE + "config.route.v3.RouteConfiguration"
+    return response(version, [{"@type": table_type, "name": "fleet", "virtual_hosts": [host]}])
+
+
+def _balance(more: Json) -> Json:
+    # Panic mode would send to draining and dead hosts as soon as half of a small subset is out.
+    return {"common_lb_config": {"healthy_panic_threshold": {"value": 0}, **more}}
+
+
+def _subsets() -> Json:
+    return {
+        "lb_subset_config": {
+            "fallback_policy": "DEFAULT_SUBSET",
+            "default_subset": _COLD,
+            "list_as_any": True,
+            "subset_selectors": [{"keys": ["adapter"]}],
+        }
+    }
+
+
+def _cluster(name: str, directory: Path, balancing: Json, assignment: str = "") -> Json:
+    assignment = assignment or name
+    limits = {key: 1_000_000 for key in ("max_connections", "max_pending_requests", "max_requests", "max_retries")}
+    return {
+        "@type": TYPE + "config.cluster.v3.Cluster",
+        "name": name,
+        "type": "EDS",
+        "eds_cluster_config": {
+            "service_name": assignment,
+            "eds_config": watched_file(endpoints_file(directory, assignment)),
+        },
+        "connect_timeout": "1s",
+        "circuit_breakers": {"thresholds": [limits]},
+        "track_cluster_stats": {"per_endpoint_stats": True},
+        **balancing,
+    }
+
+
+def _endpoint(member: Member, adapters: Iterable[str], *, pool: bool) -> Json:
+    metadata: Json = {"hash_key": member.slot or member.replica}
+    if owned := sorted(set(adapters)):
+        metadata["adapter"] = owned
+    if pool:
+        metadata |= _COLD
+    host, _, port = member.address.rpartition(":")
+    draining = member.state is not MemberState.ACTIVE
+    return {
+        "endpoint": {"address": socket_address(host.strip("[]"), int(port))},
+        "health_status": "DRAINING" if draining else "HEALTHY",
+        "metadata": {"filter_metadata": {"envoy.lb": metadata}},
+    }
+
+
+def _overflow(ring: Ring, name: str, owners: Owners) -> tuple[Member, ...]:
+    snapshot = ring.snapshot
+    if snapshot.choice is Choice.LEAST:
+        return ()
+    if snapshot.overflow is not Overflow.ANY:
+        return owners.standbys
+    rest = [m for m in ring.ranked(name) if m.state is MemberState.ACTIVE and m not in owners.members]
+    return tuple(rest[: max(_OVERFLOW_ANY, snapshot.standby_count)])
+
+
+def _serving(members: Iterable[Member]) -> tuple[Member, ...]:
+    return tuple(member for member in members if member.state is MemberState.ACTIVE)
+
+
+def _reachable(members: Iterable[Member]) -> tuple[Member, ...]:
+    """Active and draining members; a vacant slot has nobody behind its address."""
+    return tuple(member for member in members if member.state is not MemberState.VACANT and member.address)
+
+
+# Nothing has reached the client yet when these retry, and a completion has no side effects: a dead replica costs a
+# connection attempt. 503 is an engine that says it is full or going: the next priority (a hot adapter's ring owners) is tried.
+_RETRY: Json = {
+    "retry_on": "connect-failure,refused-stream,reset-before-request,reset,retriable-status-codes",
+    "retriable_status_codes": [503],
+    "num_retries": 3,
+    "retry_host_predicate": [
+        {
+            "name": "envoy.retry_host_predicates.previous_hosts",
+            "typed_config": {"@type": TYPE + "extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"},
+        }
+    ],
+    "host_selection_retry_max_attempts": 5,
+    "retry_priority": {
+        "name": "envoy.retry_priorities.previous_priorities",
+        "typed_config": {
+            "@type": TYPE + "extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig",
+            "update_frequency": 2,
+        },
+    },
+    "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.1s"},
+}
+_MATCH_ALL: Json = {"prefix": "/"}
+
+
+def _route(name: str, cluster: str) -> Json:
+    by_adapter = [{"header": {"header_name": ADAPTER_HEADER}}]
+    forward = {"cluster": cluster, "timeout": "0s", "hash_policy": by_adapter}
+    return {"name": name, "match": _MATCH_ALL, "route": forward}
+
+
+def _reject() -> Json:
+    error = {"message": "The model does not exist.", "type": "NotFoundError", "param": "model", "code": 404}
+    body = {"inline_string": json.dumps({"error": error})}
+    as_json = {
+        "header": {"key": "content-type", "value": "application/json"},
+        "append_action": "OVERWRITE_IF_EXISTS_OR_ADD",
+    }
+    return {
+        "name": UNKNOWN_NAME,
+        "match": _MATCH_ALL,
+        "direct_response": {"status": 404, "body": body},
+        "response_headers_to_add": [as_json],
+    }
+
+
+def _action(route: Json) -> Json:
+    return _typed("route", "config.route.v3.Route", route)
+
+
+def _typed(name: str, kind: str, value: Mapping[str, object]) -> Json:
+    return {"name": name, "typed_config": {"@type": TYPE + kind, **value}}
