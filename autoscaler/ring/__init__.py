@@ -5,7 +5,9 @@ metrics, policies, clusters or clocks: loads, limits and the time are arguments.
 """
 
 from autoscaler.ring.codec import MEDIA_TYPE, decode, digest, encode, to_document
+from autoscaler.ring.diff import Move, ring_diff
 from autoscaler.ring.hashing import HASH_NAME, h64, mix, ranked, score
+from autoscaler.ring.moves import Budgeted, Moves, Urgency, moves, within_budget
 from autoscaler.ring.owners import Chosen, Owners, Ring, Via
 from autoscaler.ring.placement import (
     Infeasible,
@@ -17,6 +19,7 @@ from autoscaler.ring.placement import (
 )
 from autoscaler.ring.replication import decide_choice, resolve_replication
 from autoscaler.ring.seating import place
+from autoscaler.ring.slots import SeenReplica, Slot, SlotEvent, SlotState, SlotTable, advance
 from autoscaler.ring.snapshot import (
     Choice,
     HotGroup,
@@ -36,6 +39,7 @@ from autoscaler.ring.snapshot import (
 __all__ = [
     "HASH_NAME",
     "MEDIA_TYPE",
+    "Budgeted",
     "Choice",
     "Chosen",
     "HotGroup",
@@ -46,28 +50,40 @@ __all__ = [
     "MalformedSnapshotError",
     "Member",
     "MemberState",
+    "Move",
+    "Moves",
     "Overflow",
     "Owners",
     "Placement",
     "PlacementError",
     "Ring",
     "RingSnapshot",
+    "SeenReplica",
+    "Slot",
+    "SlotEvent",
+    "SlotState",
+    "SlotTable",
     "SnapshotError",
     "Unknown",
     "UnsupportedSnapshotError",
+    "Urgency",
     "Via",
     "WrongDigestError",
+    "advance",
     "decide_choice",
     "decode",
     "digest",
     "encode",
     "h64",
     "mix",
+    "moves",
     "newest",
     "place",
     "ranked",
     "resolve_replication",
     "restore",
+    "ring_diff",
     "score",
     "to_document",
+    "within_budget",
 ]

@@ -89,7 +89,7 @@ class Ring:
     def owners_many(self, adapters: Sequence[str]) -> list[Owners]:
         """`owners` of each name, in order; 100,000 names on 512 slots take about a second."""
         on_hash = [a for a in adapters if self._is_on_ring(a) and a not in self.snapshot.exceptions]
-        known = {**dict(zip(on_hash, self._prefixes(on_hash), strict=True))}
+        known = dict(zip(on_hash, self._prefixes(on_hash), strict=True))
         found = []
         for adapter in adapters:
             group = self.snapshot.hot.get(adapter)
@@ -103,12 +103,17 @@ class Ring:
 
         This is the placement, which a vacancy does not change, where `owners` is who serves now.
         """
-        if not self._is_on_ring(adapter):
-            return ()
-        listed = self.snapshot.exceptions.get(adapter)
-        if listed is not None:
-            return tuple(slot for slot in listed if slot in self._by_slot)
-        return tuple(member.slot for member in self.ranked(adapter)[: self.snapshot.replication_factor])
+        return self.assigned_many([adapter])[0]
+
+    def assigned_many(self, adapters: Sequence[str]) -> list[tuple[str, ...]]:
+        """`assigned` of each name, in order."""
+        hashed = [a for a in adapters if self._is_on_ring(a) and a not in self.snapshot.exceptions]
+        top, _ = top_ranked(h64_many(hashed), self._slot_hashes, self.snapshot.replication_factor)
+        slots = [member.slot for member in self._ranked]
+        found = {a: tuple(slots[i] for i in row) for a, row in zip(hashed, top.tolist(), strict=True)}
+        for adapter, listed in self.snapshot.exceptions.items():
+            found[adapter] = tuple(slot for slot in listed if slot in self._by_slot)
+        return [found.get(adapter, ()) for adapter in adapters]
 
     def choose(self, adapter: str, in_flight: Mapping[str, int], *, skip_hot: bool = False) -> Chosen | None:
         """The replica for one more request for `adapter`, exactly as the snapshot says; None where nobody may serve.
