@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -22,13 +22,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def compiled(function: F) -> F:
     """`numba.njit(cache=True)` with a cache that is always writable and never stale across files."""
+    return _compile(function)
+
+
+def internal(function: F) -> F:
+    """`compiled` for functions that only compiled code calls: no wrapper for Python, which halves their compile time."""
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def _compile(function: F, **options: bool) -> F:
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(_cache_root() / _digest(Path(function.__code__.co_filename).parent))
     try:
-        jitted: F = numba.njit(cache=True)(function)
+        return cast(F, numba.njit(cache=True, **options)(function))
     finally:
         numba.config.CACHE_DIR = before
-    return jitted
 
 
 @cache

@@ -1,8 +1,8 @@
-"""One engine's clockwork: form a batch, take the time of its step, hand out tokens; equal steps are taken at once. Compiled.
+"""One engine's clockwork: form a batch, take the time of its step, hand out tokens; equal steps are taken at once.
 
-Scheduling as vLLM V1: running requests first, in order, from a budget of tokens (one token each, or the next chunk of a
+Scheduling as vLLM V1: running requests first, in order, from a budget of tokens (one each, or the next chunk of a
 prompt); then waiting ones while seats, budget, adapter slots and KV blocks last. A failed allocation preempts the newest
-running request, which computes everything again. An arrival during a step is seen when that step ends.
+running request, which computes everything again. An arrival during a step is seen when that step ends. Compiled.
 """
 
 from __future__ import annotations
@@ -10,95 +10,96 @@ from __future__ import annotations
 import math
 
 from autoscaler.simulator.engine import layout as a
-from autoscaler.simulator.engine.compiled import compiled
-from autoscaler.simulator.engine.layout import NONE, PS_PER_S, EngineState
-from autoscaler.simulator.engine.queueing import (
-    account_waiting,
-    dequeue,
-    enqueue,
-    join_batch,
-    leave_batch,
-    next_admissible,
-    slots_left,
-)
-from autoscaler.simulator.engine.residency import make_resident, touch
+from autoscaler.simulator.engine.compiled import compiled, internal
+from autoscaler.simulator.engine.layout import BLOCK_TOKENS, NONE, PS_PER_S, EngineState, EngineView
+from autoscaler.simulator.engine.queueing import account_waiting, dequeue, enqueue, next_admissible, slots_left
+from autoscaler.simulator.engine.residency import join_batch, leave_batch, make_resident, touch, view
 
 FULL, TOO_LONG = -1, -2
 
 
 @compiled
 def submit(s: EngineState, e: int, now: int, request_id: int, adapter: int, prompt: int, output: int) -> int:
-    """Queue a request at picosecond `now`; its row, FULL (no free row or event space) or TOO_LONG (never fits the KV cache)."""
-    if s.free[0] == 0 or not advance(s, e, now, False):
+    """Queue a request at picosecond `now`: its row, FULL (no free row or event space) or TOO_LONG (never fits the KV)."""
+    v = view(s, e)
+    if v.request[0, a.FREE_ROWS] == 0 or not _run(v, now, False):
         return FULL
-    number = s.number[e]
-    if _blocks(prompt + output) > number[a.BLOCKS]:
+    if _blocks(prompt + output) > v.number[a.BLOCKS]:
         return TOO_LONG
-    s.free[0] -= 1
-    row = s.free[1 + s.free[0]]
-    request = s.request[row]
-    request[a.R_ID], request[a.R_ADAPTER], request[a.R_PROMPT] = request_id, adapter, prompt
-    request[a.R_OUTPUT], request[a.R_GENERATED] = output, 0
-    _wake(s, e, now)
-    account_waiting(s, e, now)
-    enqueue(s, e, row, False)
-    number[a.SUBMITTED] += 1
+    row = v.request[0, a.FIRST_FREE]
+    v.request[0, a.FIRST_FREE] = v.request[row, a.R_NEXT]
+    v.request[0, a.FREE_ROWS] -= 1
+    v.request[row, a.R_ID], v.request[row, a.R_ADAPTER] = request_id, adapter
+    v.request[row, a.R_PROMPT], v.request[row, a.R_OUTPUT], v.request[row, a.R_GENERATED] = prompt, output, 0
+    _wake(v, now)
+    account_waiting(v, now)
+    enqueue(v, row, False)
+    v.number[a.SUBMITTED] += 1
     return int(row)
 
 
 @compiled
 def abort(s: EngineState, e: int, now: int, row: int) -> bool:
-    """Drop the request in `row`: at once if it waits, with the step in flight if it runs. False: drain the events, call again."""
-    if not advance(s, e, now, False):
+    """Drop a request: at once if it waits, with the step in flight if it runs. False: drain the events, call again."""
+    v = view(s, e)
+    if not _run(v, now, False):
         return False
-    if s.request[row, a.R_STATE] == a.WAITS:
-        account_waiting(s, e, now)
-        dequeue(s, e, row)
-        _release(s, row)
-        s.number[e, a.ABORTED_COUNT] += 1
+    if v.request[row, a.R_STATE] == a.WAITS:
+        account_waiting(v, now)
+        dequeue(v, row)
+        _release(v, row)
+        v.number[a.ABORTED_COUNT] += 1
         return True
-    for i in range(s.number[e, a.RUNNING]):
-        if s.batch[e, i, a.B_ROW] == row:
-            s.batch[e, i, a.B_LEFT] = 0
-    if s.number[e, a.STEP_END] == NONE:
-        _remove_done(s, e)
+    for i in range(v.number[a.RUNNING]):
+        if v.batch[i, a.B_ROW] == row:
+            v.batch[i, a.B_LEFT] = 0
+    if v.number[a.STEP_END] == NONE:
+        _remove_done(v)
     return True
 
 
 @compiled
 def request_load(s: EngineState, e: int, now: int, adapter: int) -> bool:
-    """Load `adapter` before the next step, as the engine's own endpoint does; False: too many loads or events, call again."""
-    if not advance(s, e, now, False) or s.number[e, a.PENDING_LOADS] == a.LOAD_QUEUE:
+    """Load `adapter` before the next step, as the engine's endpoint does. False: drain the events or wait, call again."""
+    v = view(s, e)
+    if not _run(v, now, False) or v.number[a.PENDING_LOADS] == a.LOAD_QUEUE:
         return False
-    _wake(s, e, now)
-    s.loading[e, s.number[e, a.PENDING_LOADS]] = adapter
-    s.number[e, a.PENDING_LOADS] += 1
+    _wake(v, now)
+    v.lists[a.LOADING, v.number[a.PENDING_LOADS]] = adapter
+    v.number[a.PENDING_LOADS] += 1
     return True
 
 
 @compiled
 def next_event(s: EngineState, e: int) -> int:
-    """The picosecond up to which nothing can happen without a new call: the end of the step in flight, or NONE when idle."""
-    number = s.number[e]
-    if number[a.STEP_END] != NONE:
-        return int(number[a.STEP_END])
-    if number[a.RUNNING] + number[a.WAITING] + number[a.PENDING_LOADS] > 0:
-        return int(number[a.CLOCK])
+    """The picosecond before which nothing happens without a new call (the step's end), or NONE when idle."""
+    if s.number[e, a.STEP_END] != NONE:
+        return int(s.number[e, a.STEP_END])
+    if s.number[e, a.RUNNING] + s.number[e, a.WAITING] + s.number[e, a.PENDING_LOADS] > 0:
+        return int(s.number[e, a.CLOCK])
     return NONE
 
 
 @compiled
 def advance(s: EngineState, e: int, until: int, inclusive: bool) -> bool:
-    """Run to picosecond `until`; a step that begins exactly then begins only if `inclusive`. False: drain the events, call again."""
+    """Run to picosecond `until`; a step due exactly then begins only if `inclusive`. False: drain the events, call again."""
     number = s.number[e]
-    room = s.event.shape[1] - 3 * number[a.MAX_SEQS] - a.LOAD_QUEUE
+    if number[a.STEP_END] > until:
+        return True
+    return _run(view(s, e), until, inclusive)
+
+
+@internal
+def _run(v: EngineView, until: int, inclusive: bool) -> bool:
+    number = v.number
+    room = v.event.shape[0] - 3 * number[a.MAX_SEQS] - a.LOAD_QUEUE
     while True:
         if number[a.STEP_END] != NONE:
             if number[a.STEP_END] > until:
                 return True
             if number[a.EVENTS] > room:
                 return False
-            _complete_steps(s, e, 1, number[a.STEP_END])
+            _complete_steps(v, 1, number[a.STEP_END])
         if number[a.RUNNING] == 0 and number[a.WAITING] == 0 and number[a.PENDING_LOADS] == 0:
             number[a.CLOCK] = max(number[a.CLOCK], until)
             return True
@@ -106,136 +107,157 @@ def advance(s: EngineState, e: int, until: int, inclusive: bool) -> bool:
             return True
         if number[a.EVENTS] > room:
             return False
-        steady, fixed, per_context, context = _begin_step(s, e)
+        steady, fixed, per_context, context, least = _begin_step(v)
         if steady and number[a.JUMPING] == 1:
-            _jump(s, e, until, fixed, per_context, context)
+            _jump(v, until, fixed, per_context, context, least)
 
 
-@compiled
-def _begin_step(s: EngineState, e: int) -> tuple[bool, int, int, int]:
+@internal
+def _begin_step(v: EngineView) -> tuple[bool, int, int, int, int]:
     """Form the batch of the step at CLOCK and set STEP_END.
 
-    Returns whether the same batch would go on decoding, and the terms of its time: fixed + per_context * context.
+    Returns whether the same batch would go on decoding, the terms of its time (fixed + per_context * context), and the
+    least number of tokens that one of its requests still needs.
     """
-    number, cost = s.number[e], s.cost[e]
+    number = v.number
     preemptions = number[a.PREEMPTIONS]
-    account_waiting(s, e, number[a.CLOCK])
-    budget, decoding, context, prefill, square = _schedule_running(s, e)
-    admitted = 0
-    scanned = 0
+    account_waiting(v, number[a.CLOCK])
+    context, least = _decode_all(v)
+    decoding, prefill, admitted, skipped = number[a.RUNNING], 0, 0, 0
+    budget = number[a.BUDGET] - decoding
+    square = 0.0
+    if context == NONE:
+        budget, decoding, context, prefill, square = _schedule_running(v)
     if number[a.PREEMPTIONS] == preemptions and number[a.WAITING] > 0:
-        admitted, budget, took, took_square = _schedule_waiting(s, e, budget)
+        admitted, budget, took, took_square = _schedule_waiting(v, budget)
         prefill += took
         square += took_square
-        if budget > 0 and number[a.RUNNING] < number[a.MAX_SEQS] and slots_left(s, e) <= 0:
-            scanned = number[a.WAITING]
-    stall = _load_adapters(s, e)
-    fixed = 0.0
-    factor = 1.0
+        if budget > 0 and number[a.RUNNING] < number[a.MAX_SEQS] and slots_left(v) <= 0:
+            skipped = number[a.WAITING]
+    stall = _load_adapters(v)
+    fixed, per_context = 0, 0
     if decoding + prefill > 0:
-        fixed = cost[a.C_FIXED] + cost[a.C_SEQUENCE] * decoding + cost[a.C_PREFILL_TOKEN] * prefill
-        fixed += cost[a.C_PREFILL_SQUARE] * square
-        if prefill > 0:
-            fixed += cost[a.C_PREFILL]
-        distinct = number[a.DISTINCT]
-        if distinct > 0:
-            factor = cost[a.C_LORA_FACTOR] + cost[a.C_LORA_FACTOR_ADAPTER] * distinct
-            fixed = fixed * factor + cost[a.C_LORA_FIXED] + cost[a.C_LORA_ADAPTER] * distinct
-            fixed += cost[a.C_LORA_SEQUENCE] * decoding + cost[a.C_LORA_PREFILL_TOKEN] * prefill
-        fixed += cost[a.C_ADMIT] * admitted + cost[a.C_SCAN] * scanned
-    fixed_ps = int(round(fixed))
-    per_context = int(round(cost[a.C_CONTEXT] * factor))
-    number[a.STEP_END] = number[a.CLOCK] + max(1, stall + fixed_ps + per_context * context)
-    steady = (
-        decoding == number[a.RUNNING]
-        and prefill == 0
-        and stall == 0
-        and number[a.LOADS_IN_STEP] == 0
-        and number[a.PREEMPTIONS] == preemptions
-        and fixed_ps > 0
-    )
-    return steady, fixed_ps, per_context, context
+        fixed, per_context = _step_time(v, decoding, prefill, square, admitted, skipped)
+    number[a.STEP_END] = number[a.CLOCK] + max(1, stall + fixed + per_context * context)
+    steady = decoding == number[a.RUNNING] and prefill == 0 and stall == 0 and number[a.LOADS_IN_STEP] == 0
+    return steady and number[a.PREEMPTIONS] == preemptions and fixed > 0, fixed, per_context, context, least
 
 
-@compiled
-def _schedule_running(s: EngineState, e: int) -> tuple[int, int, int, int, float]:
-    """Give every running request its tokens of this step: (budget left, decoding, their context, prefill tokens, square term)."""
-    number = s.number[e]
+@internal
+def _step_time(
+    v: EngineView, decoding: int, prefill: int, square: float, admitted: int, skipped: int
+) -> tuple[int, int]:
+    """Picoseconds of a step: a fixed part, and what each token of the decoding requests' context adds."""
+    real, distinct = v.real, v.number[a.DISTINCT]
+    time = real[a.C_FIXED] + real[a.C_SEQUENCE] * decoding + real[a.C_PREFILL_TOKEN] * prefill
+    time += real[a.C_PREFILL_SQUARE] * square
+    if prefill > 0:
+        time += real[a.C_PREFILL]
+    factor = 1.0
+    if distinct > 0:
+        factor = real[a.C_FACTOR] + real[a.C_FACTOR_ADAPTER] * distinct
+        time = time * factor + real[a.C_LORA] + real[a.C_LORA_ADAPTER] * distinct
+        time += real[a.C_LORA_SEQUENCE] * decoding + real[a.C_LORA_PREFILL_TOKEN] * prefill
+    time += real[a.C_ADMIT] * admitted + real[a.C_SKIPPED] * skipped
+    return int(round(time)), int(round(real[a.C_CONTEXT] * factor))  # noqa: RUF046 - compiled round gives a float
+
+
+@internal
+def _decode_all(v: EngineView) -> tuple[int, int]:
+    """Give each running request one token if all decode and blocks and budget suffice: (their context, least left).
+
+    (NONE, 0) and nothing done otherwise: the careful way then takes over.
+    """
+    number, batch = v.number, v.batch
+    running = number[a.RUNNING]
+    if running > number[a.BUDGET] or running == 0:
+        return NONE, 0
+    context, blocks = 0, 0
+    least = batch[0, a.B_LEFT]
+    for i in range(running):
+        computed = batch[i, a.B_COMPUTED]
+        if batch[i, a.B_TARGET] - computed != 1:
+            return NONE, 0
+        context += computed
+        blocks += int(computed % BLOCK_TOKENS == 0)
+        least = min(least, batch[i, a.B_LEFT])
+    if blocks > number[a.FREE_BLOCKS]:
+        return NONE, 0
+    number[a.FREE_BLOCKS] -= blocks
+    for i in range(running):
+        batch[i, a.B_TAKES] = 1
+    return context, least
+
+
+@internal
+def _schedule_running(v: EngineView) -> tuple[int, int, int, int, float]:
+    """Give every running request its tokens of this step: (budget left, decoding, their context, prompt tokens, squares)."""
+    number, batch = v.number, v.batch
     budget = number[a.BUDGET]
     decoding, context, prefill = 0, 0, 0
     square = 0.0
     i = 0
     while i < number[a.RUNNING]:
-        b = s.batch[e, i]
-        lacks = b[a.B_TARGET] - b[a.B_COMPUTED]
+        computed = batch[i, a.B_COMPUTED]
+        lacks = batch[i, a.B_TARGET] - computed
         takes = min(lacks, budget)
-        b[a.B_TAKES] = takes
-        if not _allocate(s, e, i):
+        batch[i, a.B_TAKES] = takes
+        need = _blocks(computed + takes) - _blocks(computed)
+        while need > number[a.FREE_BLOCKS] and i < number[a.RUNNING]:
+            _preempt_last(v)
+        if i == number[a.RUNNING]:
             break
+        number[a.FREE_BLOCKS] -= need
         budget -= takes
         if lacks == 1:
             decoding += takes
-            context += b[a.B_COMPUTED] * takes
-        elif takes > 0:
+            context += computed * takes
+        else:
             prefill += takes
-            square += float(b[a.B_COMPUTED] + takes) ** 2 - float(b[a.B_COMPUTED]) ** 2
+            square += float(computed + takes) ** 2 - float(computed) ** 2
         i += 1
     return budget, decoding, context, prefill, square
 
 
-@compiled
-def _allocate(s: EngineState, e: int, i: int) -> bool:
-    """Take the KV blocks that running request `i` needs in this step, preempting the newest; False if it was `i` itself."""
-    number, b = s.number[e], s.batch[e, i]
-    need = _blocks(b[a.B_COMPUTED] + b[a.B_TAKES]) - _blocks(b[a.B_COMPUTED])
-    while need > number[a.FREE_BLOCKS]:
-        last = number[a.RUNNING] - 1
-        _preempt_last(s, e)
-        if last == i:
-            return False
-    number[a.FREE_BLOCKS] -= need
-    return True
-
-
-@compiled
-def _preempt_last(s: EngineState, e: int) -> None:
+@internal
+def _preempt_last(v: EngineView) -> None:
     """Send the newest running request back to the head of the queue, to be computed again from its first token."""
-    number = s.number[e]
-    number[a.RUNNING] -= 1
-    number[a.PREEMPTIONS] += 1
-    victim = s.batch[e, number[a.RUNNING]]
-    row = victim[a.B_ROW]
-    number[a.FREE_BLOCKS] += _blocks(victim[a.B_COMPUTED])
-    s.request[row, a.R_GENERATED] = s.request[row, a.R_OUTPUT] - victim[a.B_LEFT]
-    leave_batch(s, e, victim[a.B_ADAPTER])
-    enqueue(s, e, row, True)
-    _emit(s, e, number[a.CLOCK], row, a.PREEMPTED, s.request[row, a.R_GENERATED])
+    v.number[a.RUNNING] -= 1
+    v.number[a.PREEMPTIONS] += 1
+    last = v.number[a.RUNNING]
+    row = v.batch[last, a.B_ROW]
+    v.number[a.FREE_BLOCKS] += _blocks(v.batch[last, a.B_COMPUTED])
+    v.request[row, a.R_GENERATED] = v.request[row, a.R_OUTPUT] - v.batch[last, a.B_LEFT]
+    leave_batch(v, v.batch[last, a.B_ADAPTER])
+    enqueue(v, row, True)
+    _emit(v, v.request[row, a.R_ID], a.PREEMPTED, v.request[row, a.R_GENERATED])
 
 
-@compiled
-def _schedule_waiting(s: EngineState, e: int, budget: int) -> tuple[int, int, int, float]:
-    """Admit waiting requests: (how many, budget left, prompt tokens begun, square term)."""
-    number = s.number[e]
+@internal
+def _schedule_waiting(v: EngineView, budget: int) -> tuple[int, int, int, float]:
+    """Admit waiting requests: (how many, budget left, prompt tokens begun, squares)."""
+    number, batch = v.number, v.batch
     admitted, prefill = 0, 0
     square = 0.0
     while budget > 0 and number[a.RUNNING] < number[a.MAX_SEQS]:
-        row = next_admissible(s, e)
+        row = next_admissible(v)
         if row == NONE:
             break
-        request = s.request[row]
-        target = request[a.R_PROMPT] + request[a.R_GENERATED]
+        generated = v.request[row, a.R_GENERATED]
+        target = v.request[row, a.R_PROMPT] + generated
         takes = min(target, budget)
         if _blocks(takes) > number[a.FREE_BLOCKS]:
             break
-        dequeue(s, e, row)
-        join_batch(s, e, request[a.R_ADAPTER])
-        request[a.R_STATE] = a.RUNS
+        adapter = v.request[row, a.R_ADAPTER]
+        dequeue(v, row)
+        join_batch(v, adapter)
+        v.request[row, a.R_STATE] = a.RUNS
         number[a.FREE_BLOCKS] -= _blocks(takes)
-        b = s.batch[e, number[a.RUNNING]]
+        at = number[a.RUNNING]
         number[a.RUNNING] += 1
-        b[a.B_ROW], b[a.B_ADAPTER], b[a.B_COMPUTED] = row, request[a.R_ADAPTER], 0
-        b[a.B_TARGET], b[a.B_TAKES] = target, takes
-        b[a.B_LEFT] = request[a.R_OUTPUT] - request[a.R_GENERATED]
+        batch[at, a.B_ROW], batch[at, a.B_ADAPTER], batch[at, a.B_COMPUTED] = row, adapter, 0
+        batch[at, a.B_TARGET], batch[at, a.B_TAKES] = target, takes
+        batch[at, a.B_LEFT], batch[at, a.B_FIRST] = v.request[row, a.R_OUTPUT] - generated, int(generated == 0)
         admitted += 1
         budget -= takes
         prefill += takes
@@ -243,45 +265,42 @@ def _schedule_waiting(s: EngineState, e: int, budget: int) -> tuple[int, int, in
     return admitted, budget, prefill, square
 
 
-@compiled
-def _load_adapters(s: EngineState, e: int) -> int:
-    """Picoseconds this step stands still while the batch's missing adapters, then those asked for, are loaded one by one."""
-    number = s.number[e]
-    stall = 0
+@internal
+def _load_adapters(v: EngineView) -> int:
+    """Picoseconds this step stands still while the batch's missing adapters, then those asked for, load one by one."""
+    number, active = v.number, v.lists[a.ACTIVE]
+    stall, missing = 0, 0
     for i in range(number[a.DISTINCT]):
-        touch(s, e, s.active[e, i])
-    for i in range(number[a.DISTINCT]):
-        if s.adapter[e, s.active[e, i], a.A_GPU] == NONE:
-            stall += max(0, make_resident(s, e, s.active[e, i]))
+        touch(v, active[i])
+        missing += int(v.adapter[active[i], a.A_GPU] == NONE)
+    if missing > 0:
+        for i in range(number[a.DISTINCT]):
+            stall += make_resident(v, active[i])
     number[a.LOADS_IN_STEP] = number[a.PENDING_LOADS]
     for i in range(number[a.PENDING_LOADS]):
-        stall += max(0, make_resident(s, e, s.loading[e, i]))
+        stall += make_resident(v, v.lists[a.LOADING, i])
     return stall
 
 
-@compiled
-def _jump(s: EngineState, e: int, until: int, fixed: int, per_context: int, context: int) -> None:
+@internal
+def _jump(v: EngineView, until: int, fixed: int, per_context: int, context: int, least: int) -> None:
     """Take all whole steps of a steady batch that end by `until` and before anything else can happen.
 
-    Step i (0, 1, ...) takes fixed + per_context * (context + i * batch): arithmetic in integers, so k at once equal k single.
+    Step i (0, 1, ...) takes fixed + per_context * (context + i * batch): in integers, so k at once equal k single ones.
     """
-    number = s.number[e]
-    batch = number[a.RUNNING]
-    most = s.batch[e, 0, a.B_LEFT]
-    for i in range(batch):
-        most = min(most, s.batch[e, i, a.B_LEFT])
-    # Each request takes at most one block in 16 steps; the first step's blocks are taken already.
-    most = min(most, 1 + BLOCK_STEPS * (number[a.FREE_BLOCKS] // batch))
+    number, batch = v.number, v.batch
+    running = number[a.RUNNING]
+    # A request takes at most one block in 16 steps; the first step has taken its blocks already.
+    most = min(least, 1 + BLOCK_TOKENS * (number[a.FREE_BLOCKS] // running))
     first = fixed + per_context * context
-    growth = per_context * batch
+    growth = per_context * running
     span = until - number[a.CLOCK]
     if most < 2 or first > span:
         return
     steps = most
     if _span(most, first, growth) > span:
-        if growth == 0:
-            steps = span // first
-        else:
+        steps = span // first
+        if growth > 0:
             half = first - growth / 2.0
             steps = int((math.sqrt(half * half + 2.0 * growth * float(span)) - half) / growth)
         steps = max(1, min(steps, most))
@@ -289,114 +308,119 @@ def _jump(s: EngineState, e: int, until: int, fixed: int, per_context: int, cont
             steps += 1
         while steps > 1 and _span(steps, first, growth) > span:
             steps -= 1
-    for i in range(batch):
-        computed = s.batch[e, i, a.B_COMPUTED]
-        number[a.FREE_BLOCKS] -= _blocks(computed + steps) - _blocks(computed + 1)
-    _complete_steps(s, e, steps, number[a.CLOCK] + _span(steps, first, growth))
+    blocks = 0
+    for i in range(running):
+        computed = batch[i, a.B_COMPUTED]
+        blocks += _blocks(computed + steps) - _blocks(computed + 1)
+    number[a.FREE_BLOCKS] -= blocks
+    _complete_steps(v, steps, number[a.CLOCK] + _span(steps, first, growth))
 
 
-BLOCK_STEPS = a.BLOCK_TOKENS
-
-
-@compiled
+@internal
 def _span(steps: int, first: int, growth: int) -> int:
     return steps * first + growth * (steps * (steps - 1) // 2)
 
 
-@compiled
-def _complete_steps(s: EngineState, e: int, steps: int, end: int) -> None:
+@internal
+def _complete_steps(v: EngineView, steps: int, end: int) -> None:
     """End `steps` equal steps at `end`: tokens computed and handed out, finished requests leave the batch."""
-    number, integral = s.number[e], s.integral[e]
+    number, real, batch = v.number, v.real, v.batch
+    running = number[a.RUNNING]
     seconds = (end - number[a.CLOCK]) / PS_PER_S
-    integral[a.RUNNING_S] += number[a.RUNNING] * seconds
-    integral[a.DISTINCT_S] += number[a.DISTINCT] * seconds
-    integral[a.KV_S] += (number[a.BLOCKS] - number[a.FREE_BLOCKS]) / number[a.BLOCKS] * seconds
+    real[a.RUNNING_S] += running * seconds
+    real[a.DISTINCT_S] += number[a.DISTINCT] * seconds
+    real[a.KV_S] += (number[a.BLOCKS] - number[a.FREE_BLOCKS]) / number[a.BLOCKS] * seconds
     number[a.BUSY] += end - number[a.CLOCK]
     number[a.STEPS] += steps
     number[a.CLOCK] = end
     number[a.STEP_END] = NONE
-    done = False
-    for i in range(number[a.RUNNING]):
-        b = s.batch[e, i]
-        b[a.B_COMPUTED] += b[a.B_TAKES] + steps - 1
-        if b[a.B_LEFT] == 0:
-            done = True
-        elif b[a.B_TAKES] > 0 and b[a.B_COMPUTED] >= b[a.B_TARGET]:
-            done = _hand_out(s, e, i, steps) or done
-    for i in range(number[a.LOADS_IN_STEP]):
-        _emit(s, e, end, NONE, a.LOADED, s.loading[e, i])
-    for i in range(number[a.LOADS_IN_STEP], number[a.PENDING_LOADS]):
-        s.loading[e, i - number[a.LOADS_IN_STEP]] = s.loading[e, i]
-    number[a.PENDING_LOADS] -= number[a.LOADS_IN_STEP]
+    done, handed = 0, 0
+    for i in range(running):
+        takes = batch[i, a.B_TAKES]
+        computed = batch[i, a.B_COMPUTED] + takes + steps - 1
+        batch[i, a.B_COMPUTED] = computed
+        if takes > 0 and computed >= batch[i, a.B_TARGET] and batch[i, a.B_LEFT] > 0:
+            batch[i, a.B_LEFT] -= steps
+            batch[i, a.B_TARGET] += steps
+            handed += steps
+            if batch[i, a.B_FIRST] == 1:
+                batch[i, a.B_FIRST] = 0
+                number[a.PROMPT_TOKENS] += v.request[batch[i, a.B_ROW], a.R_PROMPT]
+                _emit(v, v.request[batch[i, a.B_ROW], a.R_ID], a.FIRST_TOKEN, 1)
+            if batch[i, a.B_LEFT] == 0:
+                _finish(v, batch[i, a.B_ROW])
+        done += int(batch[i, a.B_LEFT] == 0)
+    number[a.GENERATED_TOKENS] += handed
+    if number[a.LOADS_IN_STEP] > 0:
+        _announce_loads(v)
+    if done > 0:
+        _remove_done(v)
+
+
+@internal
+def _finish(v: EngineView, row: int) -> None:
+    v.number[a.FINISHED_COUNT] += 1
+    v.request[row, a.R_GENERATED] = v.request[row, a.R_OUTPUT]
+    _emit(v, v.request[row, a.R_ID], a.FINISHED, v.request[row, a.R_OUTPUT])
+
+
+@internal
+def _announce_loads(v: EngineView) -> None:
+    """Tell which of the asked-for adapters are loaded, and keep those that were asked for since."""
+    number, loading = v.number, v.lists[a.LOADING]
+    loaded = number[a.LOADS_IN_STEP]
+    for i in range(loaded):
+        _emit(v, NONE, a.LOADED, loading[i])
+    for i in range(loaded, number[a.PENDING_LOADS]):
+        loading[i - loaded] = loading[i]
+    number[a.PENDING_LOADS] -= loaded
     number[a.LOADS_IN_STEP] = 0
-    if done:
-        _remove_done(s, e)
 
 
-@compiled
-def _hand_out(s: EngineState, e: int, i: int, steps: int) -> bool:
-    """Give running request `i` its `steps` new tokens; True if those were its last."""
-    number, b = s.number[e], s.batch[e, i]
-    row = b[a.B_ROW]
-    request = s.request[row]
-    if b[a.B_LEFT] == request[a.R_OUTPUT]:
-        number[a.PROMPT_TOKENS] += request[a.R_PROMPT]
-        _emit(s, e, number[a.CLOCK], row, a.FIRST_TOKEN, 1)
-    b[a.B_LEFT] -= steps
-    b[a.B_TARGET] += steps
-    number[a.GENERATED_TOKENS] += steps
-    if b[a.B_LEFT] > 0:
-        return False
-    number[a.FINISHED_COUNT] += 1
-    _emit(s, e, number[a.CLOCK], row, a.FINISHED, request[a.R_OUTPUT])
-    request[a.R_GENERATED] = request[a.R_OUTPUT]
-    return True
-
-
-@compiled
-def _remove_done(s: EngineState, e: int) -> None:
+@internal
+def _remove_done(v: EngineView) -> None:
     """Close the gaps that finished and aborted requests leave, in order."""
-    number = s.number[e]
+    number, batch = v.number, v.batch
     kept = 0
     for i in range(number[a.RUNNING]):
-        b = s.batch[e, i]
-        if b[a.B_LEFT] > 0:
+        if batch[i, a.B_LEFT] > 0:
             if kept < i:
-                s.batch[e, kept, :] = b
+                for column in range(a.BATCH_COLUMNS):
+                    batch[kept, column] = batch[i, column]
             kept += 1
             continue
-        row = b[a.B_ROW]
-        number[a.FREE_BLOCKS] += _blocks(b[a.B_COMPUTED])
-        if s.request[row, a.R_GENERATED] < s.request[row, a.R_OUTPUT]:
+        row = batch[i, a.B_ROW]
+        number[a.FREE_BLOCKS] += _blocks(batch[i, a.B_COMPUTED])
+        if v.request[row, a.R_GENERATED] < v.request[row, a.R_OUTPUT]:
             number[a.ABORTED_COUNT] += 1
-        leave_batch(s, e, b[a.B_ADAPTER])
-        _release(s, row)
+        leave_batch(v, batch[i, a.B_ADAPTER])
+        _release(v, row)
     number[a.RUNNING] = kept
 
 
-@compiled
-def _wake(s: EngineState, e: int, now: int) -> None:
+@internal
+def _wake(v: EngineView, now: int) -> None:
     """An idle engine's clock stands at its last call; bring it to `now`."""
-    if s.number[e, a.STEP_END] == NONE and s.number[e, a.CLOCK] < now:
-        s.number[e, a.CLOCK] = now
+    if v.number[a.STEP_END] == NONE and v.number[a.CLOCK] < now:
+        v.number[a.CLOCK] = now
 
 
-@compiled
-def _release(s: EngineState, row: int) -> None:
-    s.request[row, a.R_STATE] = 0
-    s.free[1 + s.free[0]] = row
-    s.free[0] += 1
+@internal
+def _release(v: EngineView, row: int) -> None:
+    v.request[row, a.R_STATE] = 0
+    v.request[row, a.R_NEXT] = v.request[0, a.FIRST_FREE]
+    v.request[0, a.FIRST_FREE] = row
+    v.request[0, a.FREE_ROWS] += 1
 
 
-@compiled
-def _emit(s: EngineState, e: int, time: int, row: int, kind: int, value: int) -> None:
-    at = s.number[e, a.EVENTS]
-    event = s.event[e, at]
-    event[a.E_TIME], event[a.E_KIND], event[a.E_VALUE] = time, kind, value
-    event[a.E_REQUEST] = s.request[row, a.R_ID] if row != NONE else NONE
-    s.number[e, a.EVENTS] = at + 1
+@internal
+def _emit(v: EngineView, request_id: int, kind: int, value: int) -> None:
+    at = v.number[a.EVENTS]
+    v.event[at, a.E_TIME], v.event[at, a.E_REQUEST] = v.number[a.CLOCK], request_id
+    v.event[at, a.E_KIND], v.event[at, a.E_VALUE] = kind, value
+    v.number[a.EVENTS] = at + 1
 
 
-@compiled
+@internal
 def _blocks(tokens: int) -> int:
-    return (tokens + BLOCK_STEPS - 1) // BLOCK_STEPS
+    return (tokens + BLOCK_TOKENS - 1) // BLOCK_TOKENS

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autoscaler.simulator.engine import kernel
 from autoscaler.simulator.engine import layout as a
-from autoscaler.simulator.engine.layout import NONE, PS_PER_S, EngineState, empty_state
+from autoscaler.simulator.engine.layout import NONE, PS_PER_S, EngineState, empty_state, with_more_rows
 from autoscaler.simulator.engine.profile import EngineLimits, EngineProfile, ProfileError
 from autoscaler.simulator.engine.residency import forget, set_pin
 
@@ -24,7 +24,7 @@ EVENT_DTYPE = np.dtype([("time_s", "f8"), ("request_id", "i8"), ("kind", "i4"), 
 FIRST_TOKEN, FINISHED, PREEMPTED, LOADED = a.FIRST_TOKEN, a.FINISHED, a.PREEMPTED, a.LOADED
 
 
-class RequestRefused(ValueError):
+class RequestRefusedError(ValueError):
     """A request that the engine could never serve, as vLLM's 400."""
 
 
@@ -52,28 +52,40 @@ class Gauges:
     load_s: float
 
 
-def configure(state: EngineState, e: int, profile: EngineProfile, limits: EngineLimits) -> None:
-    """Write limits and costs of engine `e` into a state, leaving its queues as they are; once, before its first request."""
-    number, cost, ms = state.number[e], state.cost[e], PS_PER_S / 1e3
+def configure(
+    state: EngineState, e: int, profile: EngineProfile, limits: EngineLimits, ranks: Mapping[int, int]
+) -> None:
+    """Write limits and costs of engine `e` into a state, once and before its first request.
+
+    Adapters that are not in `ranks` have rank `limits.max_lora_rank`.
+
+    Raises:
+        ProfileError: the slots leave no KV cache, or an adapter's rank is above `max_lora_rank`.
+    """
+    number, real, ms, slots = state.number[e], state.real[e], PS_PER_S / 1e3, limits.max_loras
     number[a.MAX_SEQS], number[a.BUDGET] = limits.max_num_seqs, limits.max_num_batched_tokens
-    number[a.SLOTS], number[a.HOST_SLOTS] = limits.max_loras, limits.max_cpu_loras
+    number[a.SLOTS], number[a.HOST_SLOTS] = slots, limits.max_cpu_loras
     number[a.BLOCKS] = number[a.FREE_BLOCKS] = profile.kv_tokens(limits) // a.BLOCK_TOKENS
-    step, lora, slots, rank = profile.step, profile.lora, limits.max_loras, limits.max_lora_rank
-    cost[a.C_FIXED], cost[a.C_SEQUENCE] = step.fixed_ms * ms, step.per_sequence_ms * ms
-    cost[a.C_CONTEXT] = step.per_context_token_ms * ms
-    cost[a.C_PREFILL], cost[a.C_PREFILL_TOKEN] = step.prefill_fixed_ms * ms, step.per_prefill_token_ms * ms
-    cost[a.C_PREFILL_SQUARE], cost[a.C_ADMIT] = step.per_prefill_token_squared_ms * ms, step.per_admission_ms * ms
-    cost[a.C_LORA_FACTOR], cost[a.C_LORA_FACTOR_ADAPTER] = lora.factor, lora.factor_per_adapter
-    cost[a.C_LORA_FIXED] = (lora.fixed_ms + lora.per_slot_ms * slots) * ms
-    cost[a.C_LORA_ADAPTER] = (lora.per_adapter_ms + lora.per_adapter_slot_ms * slots) * ms
-    cost[a.C_LORA_SEQUENCE] = (lora.per_sequence_ms + lora.per_sequence_slot_ms * slots) * ms
-    cost[a.C_LORA_PREFILL_TOKEN] = (lora.per_prefill_token_ms + lora.per_prefill_token_slot_ms * slots) * ms
-    cost[a.C_SCAN] = lora.per_skipped_request_ms * ms
-    cost[a.C_GPU_LOAD], cost[a.C_DISK_LOAD] = (
-        profile.host_to_gpu_s(rank) * PS_PER_S,
-        profile.disk_to_host_s(rank) * PS_PER_S,
-    )
-    cost[a.C_STORE_LOAD] = profile.load.store_to_disk_ms * ms
+    step, lora = profile.step, profile.lora
+    real[a.C_FIXED], real[a.C_SEQUENCE] = step.fixed_ms * ms, step.per_sequence_ms * ms
+    real[a.C_CONTEXT] = step.per_context_token_ms * ms
+    real[a.C_PREFILL], real[a.C_PREFILL_TOKEN] = step.prefill_fixed_ms * ms, step.per_prefill_token_ms * ms
+    real[a.C_PREFILL_SQUARE], real[a.C_ADMIT] = step.per_prefill_token_squared_ms * ms, step.per_admission_ms * ms
+    real[a.C_SKIPPED] = step.per_skipped_request_ms * ms
+    real[a.C_FACTOR], real[a.C_FACTOR_ADAPTER] = lora.factor, lora.factor_per_adapter
+    real[a.C_LORA] = (lora.fixed_ms + lora.per_slot_ms * slots) * ms
+    real[a.C_LORA_ADAPTER] = (lora.per_adapter_ms + lora.per_adapter_slot_ms * slots) * ms
+    real[a.C_LORA_SEQUENCE] = (lora.per_sequence_ms + lora.per_sequence_slot_ms * slots) * ms
+    real[a.C_LORA_PREFILL_TOKEN] = (lora.per_prefill_token_ms + lora.per_prefill_token_slot_ms * slots) * ms
+    books = state.adapter[e]
+    books[:, a.A_STORE_LOAD] = round(profile.load.store_to_disk_ms * ms)
+    books[:, a.A_GPU_LOAD] = round(profile.host_to_gpu_s(limits.max_lora_rank) * PS_PER_S)
+    books[:, a.A_DISK_LOAD] = round(profile.disk_to_host_s(limits.max_lora_rank) * PS_PER_S)
+    for adapter, rank in ranks.items():
+        if rank > limits.max_lora_rank:
+            raise ProfileError(f"adapter {adapter} has rank {rank}: raise max_lora_rank, now {limits.max_lora_rank}")
+        books[adapter, a.A_GPU_LOAD] = round(profile.host_to_gpu_s(rank) * PS_PER_S)
+        books[adapter, a.A_DISK_LOAD] = round(profile.disk_to_host_s(rank) * PS_PER_S)
 
 
 class Engine:
@@ -94,26 +106,10 @@ class Engine:
     ) -> None:
         self.profile, self.limits = profile, limits
         self.state = empty_state(
-            1,
-            adapters,
-            limits.max_num_seqs,
-            limits.max_loras,
-            limits.max_cpu_loras,
-            1024,
-            4 * limits.max_num_seqs + 512,
+            1, adapters, limits.max_num_seqs, limits.max_loras, limits.max_cpu_loras, requests=1024
         )
-        configure(self.state, 0, profile, limits)
+        configure(self.state, 0, profile, limits, ranks or {})
         self.state.number[0, a.JUMPING] = int(jumping)
-        full = profile.disk_to_host_s(limits.max_lora_rank), profile.host_to_gpu_s(limits.max_lora_rank)
-        for adapter, rank in (ranks or {}).items():
-            if rank > limits.max_lora_rank:
-                raise ProfileError(
-                    f"adapter {adapter} has rank {rank}: raise max_lora_rank, now {limits.max_lora_rank}"
-                )
-            self.state.rank_factor[0, adapter] = (
-                profile.disk_to_host_s(rank) / full[0],
-                profile.host_to_gpu_s(rank) / full[1],
-            )
         self._number = self.state.number[0]
         self._now_ps = 0
         self._drained: list[NDArray[np.int64]] = []
@@ -122,10 +118,10 @@ class Engine:
         """Queue one request; it joins the batch at the first step that begins at or after `now_s`.
 
         Raises:
-            RequestRefused: no tokens, an adapter out of range, or more tokens than the KV cache holds.
+            RequestRefusedError: no tokens, an adapter out of range, or more tokens than the KV cache holds.
         """
         if prompt_tokens < 1 or output_tokens < 1:
-            raise RequestRefused(
+            raise RequestRefusedError(
                 f"request {request_id}: {prompt_tokens} prompt and {output_tokens} output tokens; each must be >= 1"
             )
         self._check(adapter, BASE_MODEL)
@@ -135,7 +131,7 @@ class Engine:
         ) == kernel.FULL:
             self._make_room()
         if row == kernel.TOO_LONG:
-            raise RequestRefused(
+            raise RequestRefusedError(
                 f"request {request_id} needs {prompt_tokens + output_tokens} tokens of KV cache, the engine has {self.kv_tokens}"
             )
 
@@ -180,7 +176,9 @@ class Engine:
         while not kernel.request_load(self.state, 0, now, adapter):
             self._drain()
             if self._number[a.PENDING_LOADS] == a.LOAD_QUEUE:
-                raise RequestRefused(f"{a.LOAD_QUEUE} adapter loads are queued: wait for LOADED before asking for more")
+                raise RequestRefusedError(
+                    f"{a.LOAD_QUEUE} adapter loads are queued: wait for LOADED before asking for more"
+                )
 
     def unload(self, now_s: float, adapter: int) -> bool:
         """Free an idle adapter's memory; False if it is in the batch or pinned."""
@@ -192,13 +190,13 @@ class Engine:
         """Exempt an adapter from eviction (or no longer); at least one adapter slot stays unpinned.
 
         Raises:
-            RequestRefused: all adapter slots but one are pinned already.
+            RequestRefusedError: all adapter slots but one are pinned already.
         """
         self._check(adapter)
         self._run_before(now_s)
         others = int(self.state.adapter[0, :, a.A_PINNED].sum() - self.state.adapter[0, adapter, a.A_PINNED])
         if pinned and others + 1 >= self.limits.max_loras:
-            raise RequestRefused(
+            raise RequestRefusedError(
                 f"{others} adapters are pinned and max_loras is {self.limits.max_loras}: one slot must stay free"
             )
         set_pin(self.state, 0, adapter, pinned)
@@ -210,11 +208,11 @@ class Engine:
 
     def resident_gpu(self) -> list[int]:
         """Adapters that hold a GPU slot, least recently used first."""
-        return self._by_age(self.state.gpu[0, : self._number[a.GPU_RESIDENT]])
+        return self._by_age(self.state.lists[0, a.GPU, : self._number[a.GPU_RESIDENT]])
 
     def resident_host(self) -> list[int]:
         """Adapters in host memory, least recently used first; includes those on the GPU."""
-        return self._by_age(self.state.host[0, : self._number[a.HOST_RESIDENT]])
+        return self._by_age(self.state.lists[0, a.HOST, : self._number[a.HOST_RESIDENT]])
 
     def running_progress(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(request ids, tokens handed out so far) of the running requests: what a streaming server sends."""
@@ -255,7 +253,7 @@ class Engine:
 
     def integrals(self) -> dict[str, float]:
         """Time integrals since the start, in seconds: divide a difference by its span for the mean of the gauge."""
-        totals = self.state.integral[0]
+        totals = self.state.real[0]
         waiting = (
             totals[a.WAITING_S] + self._number[a.WAITING] * max(0, self._now_ps - self._number[a.SINCE]) / PS_PER_S
         )
@@ -276,14 +274,14 @@ class Engine:
     def _check(self, adapter: int, least: int = 0) -> None:
         known = self.state.adapter.shape[1] - 1
         if not least <= adapter < known:
-            raise RequestRefused(f"adapter {adapter} is not among 0..{known - 1}")
+            raise RequestRefusedError(f"adapter {adapter} is not among 0..{known - 1}")
 
     def _run_before(self, now_s: float) -> None:
         now = self._at(now_s)
         while not kernel.advance(self.state, 0, now, False):
             self._drain()
 
-    def _by_age(self, resident: NDArray[np.int32]) -> list[int]:
+    def _by_age(self, resident: NDArray[np.int64]) -> list[int]:
         return sorted(
             (int(adapter) for adapter in resident), key=lambda adapter: self.state.adapter[0, adapter, a.A_STAMP]
         )
@@ -295,9 +293,5 @@ class Engine:
     def _make_room(self) -> None:
         """Twice the request rows if they are all taken; and an empty event buffer."""
         self._drain()
-        if self.state.free[0] > 0:
-            return
-        rows = len(self.state.request)
-        free = np.concatenate([np.array([rows]), np.arange(2 * rows - 1, rows - 1, -1), np.zeros(rows, np.int64)])
-        grown = np.concatenate([self.state.request, np.zeros_like(self.state.request)])
-        self.state = self.state._replace(request=grown, free=free.astype(np.int64))
+        if self.state.request[0, a.FREE_ROWS] == 0:
+            self.state = with_more_rows(self.state, len(self.state.request))

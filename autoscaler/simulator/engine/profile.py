@@ -33,6 +33,7 @@ class StepCost:
     per_prefill_token_ms: float
     per_prefill_token_squared_ms: float = 0.0
     per_admission_ms: float = 0.0
+    per_skipped_request_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,6 @@ class LoraCost:
     per_sequence_slot_ms: float = 0.0
     per_prefill_token_ms: float = 0.0
     per_prefill_token_slot_ms: float = 0.0
-    per_skipped_request_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
