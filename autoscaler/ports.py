@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from autoscaler.domain.decisions import (
@@ -39,6 +39,8 @@ class Metrics:
         traffic, pairs: what routers saw, aligned with the catalogue and the replicas that were passed in.
         freshness: `engines` and `traffic`: age of the newest sample, or why there is none.
         conditions: name -> sentence, for what a person must know (a renamed metric, duplicated series).
+        resident: replica id -> adapter ids in its memory, only of engines that show them.
+        limits: replica id -> field of `EngineLimits` -> what its engine shows; only what is shown.
     """
 
     replicas: dict[str, ReplicaSignals]
@@ -46,6 +48,8 @@ class Metrics:
     pairs: PairTraffic
     freshness: dict[str, Signal]
     conditions: dict[str, str]
+    resident: dict[str, frozenset[str]] = field(default_factory=dict)
+    limits: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 class MetricsSource(Protocol):
