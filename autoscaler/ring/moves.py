@@ -55,7 +55,7 @@ class Budgeted:
     deferred: tuple[str, ...]
 
 
-def moves(previous: Placement, placement: Placement, limits: Limits) -> Moves:
+def moves_between(previous: Placement, placement: Placement, limits: Limits) -> Moves:
     """The pairs of `placement` that `previous` did not have.
 
     A step of R by itself is not counted: where R differs, an adapter that is and was where the hash says moves only by
@@ -83,7 +83,7 @@ def within_budget(previous: Placement, placement: Placement, limits: Limits, bud
     be. Adapters that no slot holds move at any price. No slot passes its residents because others wait: what would
     come to a full slot waits too.
     """
-    found = moves(previous, placement, limits)
+    found = moves_between(previous, placement, limits)
     if not len(found):
         return Budgeted(placement, found, 0.0, ())
     before = _previous(previous, placement)
@@ -107,10 +107,7 @@ def within_budget(previous: Placement, placement: Placement, limits: Limits, bud
 
 
 def _previous(previous: Placement, placement: Placement) -> Previous:
-    before = read_previous(
-        placement.ranking, previous.ranking, previous.replication, previous.exceptions, previous.copies
-    )
-    return replace(before, replication=placement.replication)
+    return replace(read_previous(placement.ranking, previous), replication=placement.replication)
 
 
 def _changed_rows(before: Previous, placement: Placement) -> Indices:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.ring.ranking import Indices, Ranking
+from autoscaler.ring.placement import Placement
+from autoscaler.ring.ranking import Indices, Ranking, rows_before
 from autoscaler.ring.replication import Counts
 
 
@@ -56,15 +57,15 @@ class Previous:
         return found
 
 
-def read_previous(
-    ranking: Ranking, then: Ranking, replication: int, exceptions: Mapping[int, tuple[int, ...]], copies: Counts
-) -> Previous:
-    """The placement (`then`, `replication`, `exceptions`, `copies`) in the rows and slots of `ranking`."""
-    if then.adapters is ranking.adapters:
-        rows = np.arange(len(ranking.adapters))
-    else:
-        row_of = then.row_of
-        rows = np.fromiter((row_of.get(name, -1) for name in ranking.adapters), np.intp, len(ranking.adapters))
+def read_previous(ranking: Ranking, placement: Placement, rows: Indices | None = None) -> Previous:
+    """`placement` in the rows and slots of `ranking`; `rows` are those of `rows_before`, where they are known."""
+    then = placement.ranking
     index_of = {slot: index for index, slot in enumerate(ranking.slots)}
-    renumbered = np.fromiter((index_of.get(slot, -1) for slot in then.slots), np.intp, len(then.slots))
-    return Previous(then, replication, exceptions, copies, rows, renumbered)
+    return Previous(
+        then,
+        placement.replication,
+        placement.exceptions,
+        placement.copies,
+        rows_before(then, ranking.adapters) if rows is None else rows,
+        np.fromiter((index_of.get(slot, -1) for slot in then.slots), np.intp, len(then.slots)),
+    )

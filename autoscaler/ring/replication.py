@@ -27,7 +27,7 @@ SLOT_MARGIN = 0.9
 _STEP_UP_MARGIN = 0.95  # R (or `least`) widens only where its residents would leave another 5 % free, or it flaps
 
 
-def copies(loads: Floats, mean: float, slots: int, replication: int, before: Counts | None = None) -> Counts:
+def wanted_copies(loads: Floats, mean: float, slots: int, replication: int, before: Counts | None = None) -> Counts:
     """Copies k of each adapter: grown at once, shrunk with hysteresis, at least R and at most all slots.
 
     `loads` (n,) and `mean` (a slot's) share a unit; `before` (n,) is the last k, 0 for an adapter that had none. Where
@@ -74,7 +74,7 @@ def decide_choice(warm_adapters: int, max_loras: int, previous: Choice | None = 
 
 
 def _auto(loads: Floats, slots: int, max_loras: int, residents_per_slot: int, previous: int | None) -> int:
-    by_load = copies(loads, float(loads.sum()) / slots, slots, 1)
+    by_load = wanted_copies(loads, float(loads.sum()) / slots, slots, 1)
 
     def fits(replication: int, limit: float) -> bool:
         margin = _STEP_UP_MARGIN if previous is not None and replication > previous else 1.0

@@ -21,8 +21,8 @@ from autoscaler.ring.placement import (
     settle,
 )
 from autoscaler.ring.previous import Previous, read_previous
-from autoscaler.ring.ranking import Indices, Ranking, rank, rerank
-from autoscaler.ring.replication import Floats, copies
+from autoscaler.ring.ranking import Indices, Ranking, rank, rerank, rows_before
+from autoscaler.ring.replication import Floats, wanted_copies
 
 TAIL_SHARE = 0.05
 """Shares below this part of the mean load are placed by the hash alone: 99 % of adapters at Zipf 1."""
@@ -60,7 +60,11 @@ def place(
     """
     given = _checked(adapters, loads, replication)
     depth = max(replication + SPARE_DEPTH, 4)
-    ranking = rank(adapters, slots, depth) if previous is None else rerank(previous.ranking, adapters, slots, depth)
+    rows = None if previous is None else rows_before(previous.ranking, adapters)
+    if previous is None:
+        ranking = rank(adapters, slots, depth)
+    else:
+        ranking = rerank(previous.ranking, adapters, slots, depth, rows)
     m = len(ranking.slots)
     if m == 0:
         nowhere = tuple(Infeasible(name, InfeasibleReason.NO_SLOTS, replication, 0) for name in ranking.adapters)
@@ -69,13 +73,23 @@ def place(
     mean = max(float(whole.sum()) / m, limits.quiet_load / unit)
     if young is not None:
         whole = np.where(young, np.minimum(whole, np.floor(mean)), whole)
-    before = None
-    if previous is not None:
-        before = read_previous(ranking, previous.ranking, previous.replication, previous.exceptions, previous.copies)
+    before = None if previous is None else read_previous(ranking, previous, rows)
     closed = {index for index, slot in enumerate(ranking.slots) if slot in vacant} if vacant else set()
     seating = _Seating(ranking, min(replication, m), whole, mean, limits, before, closed)
     seating.run()
-    return settle(ranking, replication, seating.exceptions, whole * unit, mean * unit, tuple(seating.infeasible))
+    copies = seating.copies
+    copies[list(seating.exceptions)] = [len(owners) for owners in seating.exceptions.values()]
+    return Placement(
+        ranking=ranking,
+        replication=replication,
+        exceptions=seating.exceptions,
+        copies=copies,
+        shares=whole * unit / np.maximum(copies, 1),
+        slot_loads=np.array(seating.ledger.loads) * unit,
+        slot_residents=np.array(seating.ledger.residents, np.intp),
+        mean=mean * unit,
+        infeasible=tuple(seating.infeasible),
+    )
 
 
 class _Seating:
@@ -94,10 +108,13 @@ class _Seating:
         self.ranking, self.replication, self.loads, self.mean, self.limits = ranking, replication, loads, mean, limits
         self.before = before
         self.home = ranking.top[:, :replication]
-        self.copies = copies(loads, mean, len(ranking.slots), replication, before.copies_now() if before else None)
+        self.copies = wanted_copies(
+            loads, mean, len(ranking.slots), replication, before.copies_now() if before else None
+        )
         self.shares = loads / self.copies
         self.exceptions: dict[int, tuple[int, ...]] = {}
         self.infeasible: list[Infeasible] = []
+        self.ranked: dict[int, list[int]] = {}
         # With no load at all nothing is known that could call an adapter home.
         home_limit = HOME_BOUND * mean if mean > 0 else -1.0
         self.loose = self._loose_at_first()
@@ -129,14 +146,14 @@ class _Seating:
 
     def _tail_sums(self) -> tuple[Floats, npt.NDArray[np.intp]]:
         """Load and residents of each slot by the hash alone. Sums of whole numbers: exact, whatever the order."""
-        m = len(self.ranking.slots)
-        tail_loads, residents = np.zeros(m), np.zeros(m)
-        tail = ~self.loose
-        weights = np.where(tail, self.loads, 0.0)
+        m, loose = len(self.ranking.slots), np.flatnonzero(self.loose)
+        tail_loads, residents = np.zeros(m), np.zeros(m, np.intp)
+        weights = self.loads.copy()
+        weights[loose] = 0.0
         for owner in self.home.T:
             tail_loads += np.bincount(owner, weights, m)
-            residents += np.bincount(owner, tail, m)
-        return tail_loads / self.replication, residents.astype(np.intp)
+            residents += np.bincount(owner, minlength=m) - np.bincount(owner[loose], minlength=m)
+        return tail_loads / self.replication, residents
 
     def _shed_load(self, tail_loads: Floats) -> Floats:
         """Loosen the largest of the tail on slots that the hash alone fills above the bound, half-way to HOME_BOUND."""
@@ -182,6 +199,8 @@ class _Seating:
         homes = self.home[rows].tolist()
         befores = self.before.owners(rows) if self.before is not None else [[] for _ in homes]
         wanted, shares = self.copies[rows].tolist(), self.shares[rows].tolist()
+        many = rows[self.copies[rows] > self.replication]
+        self.ranked.update(zip(many.tolist(), self.ranking.full(many).tolist(), strict=True))
         for row, home, before, count, share in zip(rows.tolist(), homes, befores, wanted, shares, strict=True):
             owners = self._owners(row, home, before, count, share)
             if len(owners) < self.replication:
@@ -213,8 +232,9 @@ class _Seating:
         return [slot for slot in ranked if slot in owners]
 
     def _ranked(self, row: int) -> list[int]:
-        found: list[int] = self.ranking.full([row])[0].tolist()
-        return found
+        if row not in self.ranked:
+            self.ranked[row] = self.ranking.full([row])[0].tolist()
+        return self.ranked[row]
 
 
 def _checked(adapters: Sequence[str], loads: npt.ArrayLike, replication: int) -> Floats:
