@@ -1,6 +1,7 @@
 """Load and residents of each slot while adapters are seated one after the other."""
 
 from collections.abc import Collection, Iterable, Sequence
+from heapq import nsmallest
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +30,11 @@ class Ledger:
 
     def fits_home(self, home: Sequence[int], before: Collection[int], share: float) -> bool:
         """Every slot of `home` takes the share: those that had it under `limit`, the others under `home_limit`."""
-        loads, residents, most = self.loads, self.residents, self.max_residents
-        return all(
-            residents[slot] < most and loads[slot] + share <= (self.limit if slot in before else self.home_limit)
-            for slot in home
-        )
+        for slot in home:
+            limit = self.limit if slot in before else self.home_limit
+            if self.residents[slot] >= self.max_residents or self.loads[slot] + share > limit:
+                return False
+        return True
 
     def takes(self, slot: int, share: float) -> bool:
         """The slot stays within `limit` and the residents."""
@@ -47,9 +48,7 @@ class Ledger:
 
     def least_loaded(self, count: int, besides: Collection[int]) -> list[int]:
         """The `count` slots with least load that can hold one more resident, lower index on ties; perhaps fewer."""
-        open_slots = [
-            slot
-            for slot, residents in enumerate(self.residents)
-            if residents < self.max_residents and slot not in besides and slot not in self.closed
-        ]
-        return sorted(open_slots, key=self.loads.__getitem__)[:count]
+        excluded = self.closed.union(besides)
+        most = self.max_residents
+        found = [slot for slot, residents in enumerate(self.residents) if residents < most and slot not in excluded]
+        return nsmallest(count, found, key=self.loads.__getitem__)

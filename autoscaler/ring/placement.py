@@ -16,8 +16,8 @@ from autoscaler.ring.replication import Counts, Floats
 HOME_BOUND = 1.1
 """An adapter goes (back) to its hash owners only while they stay under this many mean loads: room to wander below c."""
 
-SPARE_DEPTH = 2
-"""Ranked slots kept beyond R: one step of R without ranking from scratch, and where to look first for room."""
+SPARE_DEPTH = 1
+"""Ranked slots kept beyond R, so that a step of R needs no ranking from scratch; more would cost every departure."""
 
 
 class PlacementError(ValueError):

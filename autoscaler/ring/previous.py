@@ -18,6 +18,7 @@ class Previous:
         ranking, replication, exceptions, copies: of the last placement, in its own rows and slots.
         rows: (n,) its row of each of today's adapters, -1 for a new one.
         renumbered: today's index of each of its slots, -1 for one that is gone.
+        aligned: the adapters are the same, in the same rows.
     """
 
     ranking: Ranking
@@ -26,13 +27,18 @@ class Previous:
     copies: Counts
     rows: Indices
     renumbered: Indices
+    aligned: bool
 
     def copies_now(self) -> Counts:
         """(n,) how many owners each of today's adapters had, 0 for a new one."""
+        if self.aligned:
+            return self.copies
         return np.where(self.rows >= 0, self.copies[self.rows], 0) if len(self.copies) else np.zeros_like(self.rows)
 
     def exception_rows(self) -> Indices:
         """Today's rows of the adapters that were exceptions, ascending."""
+        if self.aligned:
+            return np.array(sorted(self.exceptions), np.intp)
         today = np.full(len(self.ranking.adapters), -1, np.intp)
         known = np.flatnonzero(self.rows >= 0)
         today[self.rows[known]] = known
@@ -45,6 +51,7 @@ class Previous:
             return [[] for _ in rows]
         then = self.rows[rows]
         by_hash = self.renumbered[self.ranking.top[then, : self.replication]].tolist()
+        renumbered = self.renumbered.tolist()
         found: list[list[int]] = []
         for row, hashed in zip(then.tolist(), by_hash, strict=True):
             listed = self.exceptions.get(row)
@@ -53,7 +60,7 @@ class Previous:
             elif listed is None:
                 found.append([slot for slot in hashed if slot >= 0])
             else:
-                found.append([slot for slot in self.renumbered[list(listed)].tolist() if slot >= 0])
+                found.append([renumbered[slot] for slot in listed if renumbered[slot] >= 0])
         return found
 
 
@@ -68,4 +75,5 @@ def read_previous(ranking: Ranking, placement: Placement, rows: Indices | None =
         placement.copies,
         rows_before(then, ranking.adapters) if rows is None else rows,
         np.fromiter((index_of.get(slot, -1) for slot in then.slots), np.intp, len(then.slots)),
+        then.adapters is ranking.adapters,
     )

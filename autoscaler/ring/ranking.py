@@ -32,8 +32,8 @@ class Ranking:
         hashes: (n,) uint64, `h` of each.
         slots: m distinct slot ids, ascending by bytes; every slot index below points into it.
         slot_hashes: (m,) uint64.
-        top: (n, depth) slot indices, best first.
-        top_scores: (n, depth) uint64, their scores.
+        top: (n, depth) slot indices, best first; each column contiguous, as whole columns are what is computed with.
+        top_scores: (n, depth) uint64, their scores, laid out alike.
     """
 
     adapters: tuple[str, ...]
@@ -77,15 +77,16 @@ def rerank(
     by_id = _sorted_slots(slots)
     kept = set(by_id).intersection(previous.slots)
     deep_enough = previous.depth >= min(depth, len(by_id))
-    few_changes = len(by_id) + len(previous.slots) - 2 * len(kept) <= len(by_id) // 8
+    few_changes = len(by_id) + len(previous.slots) - 2 * len(kept) <= max(len(by_id) // 16, 1)
     by_slots = deep_enough and few_changes
     ranking = _with_adapters(previous, adapters, rows_before(previous, adapters) if rows is None else rows, by_slots)
     if by_id == ranking.slots and deep_enough:
         return ranking
     if not by_slots:
         return _ranking(ranking.adapters, ranking.row_of, ranking.hashes, by_id, depth)
-    if len(kept) < len(ranking.slots):
-        ranking = _without_slots(ranking, tuple(slot for slot in ranking.slots if slot in kept))
+    for slot in ranking.slots:
+        if slot not in kept:
+            ranking = _without_slot(ranking, slot)
     for slot in by_id:
         if slot not in kept:
             ranking = _with_slot(ranking, slot)
@@ -99,7 +100,7 @@ def top_ranked(hashes: Hashes, slot_hashes: Hashes, depth: int) -> tuple[Indices
     """
     n, m = len(hashes), len(slot_hashes)
     depth = min(depth, m)
-    top, top_scores = np.empty((n, depth), np.intp), np.empty((n, depth), np.uint64)
+    top, top_scores = np.empty((depth, n), np.intp).T, np.empty((depth, n), np.uint64).T
     block = max(_BLOCK_SCORES // max(m, 1), 1)
     for start in range(0, n, block):
         rows = slice(start, min(start + block, n))
@@ -165,18 +166,22 @@ def _with_adapters(previous: Ranking, adapters: Sequence[str], rows: Indices, ra
     return Ranking(ids, row_of, hashes, previous.slots, previous.slot_hashes, top, top_scores)
 
 
-def _taken(array: npt.NDArray[Kind], source: Indices) -> npt.NDArray[Kind]:
-    return array[source] if len(array) else np.zeros((len(source), *array.shape[1:]), array.dtype)
+def _taken(array: npt.NDArray[Kind], rows: Indices) -> npt.NDArray[Kind]:
+    """Some rows of an array, columns contiguous; rows that are -1 hold anything."""
+    if not len(array):
+        return np.zeros((*array.shape[:0:-1], len(rows)), array.dtype).T
+    return array[rows] if array.ndim == 1 else np.stack([column[rows] for column in array.T]).T
 
 
-def _without_slots(ranking: Ranking, slots: tuple[str, ...]) -> Ranking:
-    """Only `slots`: rows that had another among their best are ranked anew (depth / m of them a slot)."""
-    index_of = {slot: index for index, slot in enumerate(slots)}
-    renumber = np.array([index_of.get(slot, -1) for slot in ranking.slots], np.intp)
-    slot_hashes = ranking.slot_hashes[renumber >= 0]
+def _without_slot(ranking: Ranking, slot: str) -> Ranking:
+    """One slot less: the adapters that had it among their best (depth / m of them) are ranked anew."""
+    gone = ranking.slots.index(slot)
+    slots = ranking.slots[:gone] + ranking.slots[gone + 1 :]
+    slot_hashes = np.delete(ranking.slot_hashes, gone)
     depth = min(ranking.depth, len(slots))
-    top, top_scores = renumber[ranking.top][:, :depth], ranking.top_scores[:, :depth].copy()
-    lost = np.flatnonzero((renumber[ranking.top] < 0).any(axis=1))
+    lost = np.flatnonzero((ranking.top == gone).any(axis=1))
+    top = (ranking.top - (ranking.top > gone))[:, :depth]
+    top_scores = ranking.top_scores[:, :depth].copy(order="K")
     top[lost], top_scores[lost] = top_ranked(ranking.hashes[lost], slot_hashes, depth)
     return replace(ranking, slots=slots, slot_hashes=slot_hashes, top=top, top_scores=top_scores)
 
@@ -187,8 +192,7 @@ def _with_slot(ranking: Ranking, slot: str) -> Ranking:
     index = slots.index(slot)
     slot_hash = h64_many([slot])
     slot_hashes = np.insert(ranking.slot_hashes, index, slot_hash)
-    top = ranking.top.copy() if index == len(ranking.slots) else ranking.top + (ranking.top >= index)
-    top_scores = ranking.top_scores.copy()
+    top, top_scores = ranking.top + (ranking.top >= index), ranking.top_scores.copy(order="K")
     score = mix(ranking.hashes ^ slot_hash)
     won = np.flatnonzero(score >= top_scores[:, -1])
     candidates = np.column_stack([top[won], np.full(len(won), index, np.intp)])

@@ -34,12 +34,17 @@ def wanted_copies(loads: Floats, mean: float, slots: int, replication: int, befo
     nothing has load (mean 0), nothing is known about shares, and k stays.
     """
     least = min(replication, slots)
-    known = np.zeros(len(loads), np.intp) if before is None else before
     if mean <= 0:
-        return np.clip(known, least, slots)
-    grown = np.clip(np.ceil(loads / (GROW_SHARE * mean)), least, slots).astype(np.intp)
-    shrunk = np.clip(np.ceil(loads / (SHRINK_SHARE * mean)), least, slots).astype(np.intp)
-    return np.minimum(np.maximum(known, grown), np.where(known > 0, shrunk, grown))
+        return np.full(len(loads), least) if before is None else np.clip(before, least, slots)
+    copies = np.full(len(loads), least)
+    # Only these can have more than the least: one adapter in a thousand, at Zipf 1.
+    large = np.flatnonzero(loads > SHRINK_SHARE * mean * least)
+    grown = np.clip(np.ceil(loads[large] / (GROW_SHARE * mean)), least, slots).astype(np.intp)
+    copies[large] = grown
+    if before is not None:
+        shrunk = np.clip(np.ceil(loads[large] / (SHRINK_SHARE * mean)), least, slots).astype(np.intp)
+        copies[large] = np.where(before[large] > 0, np.minimum(np.maximum(before[large], grown), shrunk), grown)
+    return copies
 
 
 def resolve_replication(

@@ -59,7 +59,7 @@ def place(
         ValueError: an adapter or a slot is named twice.
     """
     given = _checked(adapters, loads, replication)
-    depth = max(replication + SPARE_DEPTH, 4)
+    depth = replication + SPARE_DEPTH
     rows = None if previous is None else rows_before(previous.ranking, adapters)
     if previous is None:
         ranking = rank(adapters, slots, depth)
@@ -222,14 +222,15 @@ class _Seating:
         owners = [slot for slot in before if ledger.takes(slot, share)][:count]
         if len(owners) == count:
             return owners
-        ranked = self._ranked(row)
+        ranked, chosen = self._ranked(row), set(owners)
         for slot in ranked:
-            if slot not in owners and slot not in ledger.closed and ledger.takes(slot, share):
-                owners.append(slot)
-                if len(owners) == count:
-                    break
-        owners += ledger.least_loaded(count - len(owners), owners)
-        return [slot for slot in ranked if slot in owners]
+            if len(chosen) == count:
+                break
+            if slot not in chosen and slot not in ledger.closed and ledger.takes(slot, share):
+                chosen.add(slot)
+        if len(chosen) < count:
+            chosen.update(ledger.least_loaded(count - len(chosen), chosen))
+        return [slot for slot in ranked if slot in chosen]
 
     def _ranked(self, row: int) -> list[int]:
         if row not in self.ranked:
@@ -241,9 +242,8 @@ def _checked(adapters: Sequence[str], loads: npt.ArrayLike, replication: int) ->
     given = np.asarray(loads, np.float64)
     if given.shape != (len(adapters),):
         raise PlacementError(f"loads have shape {given.shape} for {len(adapters)} adapters; give one load each")
-    wrong = np.flatnonzero(~(np.isfinite(given) & (given >= 0)))
-    if len(wrong):
-        row = int(wrong[0])
+    if not (np.isfinite(given.sum()) and given.min(initial=0.0) >= 0):
+        row = int(np.argmin((given >= 0) & (given < np.inf)))
         raise PlacementError(f"the load of {adapters[row]!r} is {given[row]}; it must be finite and at least 0")
     if replication < 1:
         raise PlacementError(f"replication is {replication}; it must be at least 1")
