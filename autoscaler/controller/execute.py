@@ -47,10 +47,11 @@ class Executor:
         by_id = {r.id: r for r in replicas}
         ordered = sorted(effects, key=lambda e: ORDER.index(type(e)))
         loads = [e for e in ordered if isinstance(e, LoadAdapter)]
+        wanted = {(e.replica, e.adapter) for e in loads}
+        self._loading = {k: task for k, task in self._loading.items() if k in wanted or not task.done()}
         report: list[tuple[Effect, Outcome]] = [(e, self._start_load(by_id, e)) for e in loads]
-        for effect in ordered:
-            if not isinstance(effect, LoadAdapter):
-                report.append((effect, await self._fenced(effect, by_id)))
+        others = [e for e in ordered if not isinstance(e, LoadAdapter)]
+        report.extend([(effect, await self._fenced(effect, by_id)) for effect in others])
         if self._loading:
             await asyncio.wait(self._loading.values(), timeout=wait_s)
         return ApplyReport(tuple((e, self._load_outcome(e, o)) for e, o in report))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from autoscaler.domain.fleet import Group, PauseMode, Replica, ReplicaState, Router
 from autoscaler.domain.observation import Catalogue, Observation
 from autoscaler.domain.signals import Fresh, Missing, Signal
-from autoscaler.policy import FleetPolicy
+from autoscaler.policy.model import FleetPolicy
 from autoscaler.ports import EngineClient, FleetActuator, MetricsSource, OverrideStore, RingPublisher, TemporaryError
 
 _REACHABLE = frozenset({ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.STARTING})

@@ -101,6 +101,8 @@ class Replica:
         registered: adapter ids its API knows, None where the list could not be read. Not residency.
         resident: adapter ids in the engine's memory where the engine shows them, else None.
         in_flight: requests that routers have open on it.
+        replaces: id of the older replica whose place it takes in a rolling update, empty if none.
+        gated: whether its platform holds it unready until its gate is opened.
     """
 
     id: str
@@ -115,6 +117,8 @@ class Replica:
     registered: frozenset[str] | None = None
     resident: frozenset[str] | None = None
     in_flight: Signal = UNSEEN
+    replaces: str = ""
+    gated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,12 @@
+"""The decision: one observation in, one plan out, with everything that led to it.
+
+The rooms below decide tiers, scale and rings; this one puts them in order, keeps their memories, and derives the
+effects that lead from what is observed to what was decided, make before break. It refuses to know how an effect is
+done.
+"""
+
+from autoscaler.planner.approval import Proposal
+from autoscaler.planner.memory import PlannerMemory, checkpoint, restored
+from autoscaler.planner.plan import FleetPlan, plan
+
+__all__ = ["FleetPlan", "PlannerMemory", "Proposal", "checkpoint", "plan", "restored"]

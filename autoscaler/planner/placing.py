@@ -1,0 +1,167 @@
+"""Placement over the slots that are and will be, within the churn budget, and what each replica should hold by it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.domain.fleet import ReplicaState, Tier
+from autoscaler.domain.observation import Bools, Catalogue
+from autoscaler.planner.scene import Scene
+from autoscaler.planner.views import COLD_GROUP
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.policy.words import Overflow
+from autoscaler.ring import (
+    Choice,
+    Limits,
+    Placement,
+    SlotState,
+    SlotTable,
+    decide_choice,
+    place,
+    resolve_replication,
+    restore,
+    within_budget,
+)
+from autoscaler.tiering import TierPlan
+
+_HOST_FILL = 0.9  # of the host's adapters, as ring.md has it: the rest is for what arrives unasked
+_LEAST_HOURLY_MOVES = 100.0  # a small fleet may always rearrange itself
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """A placement, and what it cost.
+
+    Attributes:
+        moves: pairs that appear; `cost` is their weight by load, `budget` what is left of it.
+        deferred: adapters whose move waits for the budget.
+    """
+
+    placement: Placement
+    choice: Choice
+    moves: int = 0
+    cost: float = 0.0
+    deferred: tuple[str, ...] = ()
+    budget: float = 0.0
+
+
+def listed_adapters(catalogue: Catalogue, tiers: TierPlan, policy: FleetPolicy) -> Bools:
+    """Which adapters are on the ring (A): warm and hot ones; cold ones too where nothing else could serve them.
+
+    Without a cold group and without a resolver, a name that is registered nowhere answers 404.
+    """
+    if policy.groups.cold is None and not policy.engine.resolver:
+        return np.ones(len(catalogue.ids), np.bool_)
+    return ~tiers.of(Tier.COLD)[catalogue.tenant_index]
+
+
+def place_adapters(scene: Scene, slots: SlotTable) -> Placed:
+    """Place what is listed over every slot that is, or is about to be, on the ring."""
+    policy, before, catalogue = scene.policy, scene.before, scene.observation.catalogue
+    wanted = _wanted_slots(scene, slots)
+    mask = listed_adapters(catalogue, scene.tiers, policy)
+    adapters = catalogue.ids if mask.all() else tuple(np.asarray(catalogue.ids, object)[mask].tolist())
+    previous = before.placement
+    if previous is None and before.saved is not None:
+        previous = restore(before.saved, adapters)
+    if previous is not None and previous.ranking.adapters == adapters:
+        adapters = previous.ranking.adapters
+    load = np.where(scene.dedicated(), 0.0, scene.demand.adapter_tokens_per_s)[mask]
+    engine = scene.limits
+    residents = max(math.floor(_HOST_FILL * engine.max_cpu_loras), 1)
+    limits = Limits(residents_per_slot=residents, bound=policy.ring.load_bound_ratio)
+    replication = resolve_replication(
+        policy.ring.replication or "auto", load, len(wanted), max_loras=engine.max_loras, residents_per_slot=residents,
+        previous=None if previous is None else previous.replication,
+    )  # fmt: skip
+    choice = decide_choice(len(adapters), engine.max_loras, before.choice)
+    wish = place(
+        adapters, load, wanted, limits=limits, replication=replication, previous=previous, vacant=slots.vacant()
+    )
+    budget = _budget(scene, int(wish.copies.sum()))
+    if previous is None:
+        return Placed(wish, choice, budget=budget)
+    kept = within_budget(previous, wish, limits, budget)
+    return Placed(kept.placement, choice, len(kept.moves), kept.cost, kept.deferred, budget - kept.cost)
+
+
+def _wanted_slots(scene: Scene, slots: SlotTable) -> tuple[str, ...]:
+    ready = {r.id for r in scene.warm if r.state is ReplicaState.READY}
+    return tuple(
+        s.slot
+        for s in slots.slots
+        if s.replica not in scene.departures
+        and (s.state in (SlotState.ACTIVE, SlotState.VACANT) or (s.state is SlotState.PENDING and s.replica in ready))
+    )
+
+
+def _budget(scene: Scene, pairs: int) -> float:
+    """Moves that may be made now: a bucket that holds an hour's worth and fills evenly."""
+    hourly = float(scene.policy.ring.moves_per_hour or max(pairs / 2, _LEAST_HOURLY_MOVES))
+    if scene.before.budget is None:
+        return hourly
+    elapsed_s = max(scene.now_s - scene.before.budget_at_s, 0.0)
+    return min(scene.before.budget + hourly * elapsed_s / 3600.0, hourly)
+
+
+def expected_residents(scene: Scene, slots: SlotTable, placement: Placement) -> dict[str, frozenset[str]]:
+    """Replica id -> adapters that it should hold: by its slot, its hot tenant, or the cold group. An heir holds its
+    slot's adapters before it takes the slot over."""
+    by_slot = _held_by_slot(placement, _standbys(scene.policy))
+    expected: dict[str, frozenset[str]] = {}
+    for slot in slots.slots:
+        expected |= {name: by_slot.get(slot.slot, frozenset()) for name in (slot.replica, slot.heir) if name}
+    catalogue = scene.observation.catalogue
+    hot = {name: frozenset(adapters_of(catalogue, row)) for name, row in scene.hot_groups().items()}
+    cold = frozenset() if scene.policy.engine.resolver else _cold_adapters(scene)
+    for replica in scene.observation.replicas:
+        if replica.group in hot:
+            expected[replica.id] = hot[replica.group]
+        elif replica.group == COLD_GROUP:
+            expected[replica.id] = cold
+    return expected
+
+
+def adapters_of(catalogue: Catalogue, tenant_row: int) -> tuple[str, ...]:
+    """The adapters of one tenant, ascending."""
+    return tuple(catalogue.ids[i] for i in np.flatnonzero(catalogue.tenant_index == tenant_row).tolist())
+
+
+def _cold_adapters(scene: Scene) -> frozenset[str]:
+    cold = scene.tiers.of(Tier.COLD)[scene.observation.catalogue.tenant_index]
+    return frozenset(np.asarray(scene.observation.catalogue.ids, object)[cold].tolist())
+
+
+def _standbys(policy: FleetPolicy) -> int:
+    """Standbys that must have an adapter registered; a resolver makes it known there at the first request."""
+    return policy.ring.standby_count if policy.ring.overflow is Overflow.STANDBYS and not policy.engine.resolver else 0
+
+
+def _held_by_slot(placement: Placement, standbys: int) -> dict[str, frozenset[str]]:
+    """Slot -> adapters that it owns or stands by for, in one sort of all pairs."""
+    ranking = placement.ranking
+    names = np.asarray(ranking.adapters, object)
+    width = min(placement.replication + standbys, ranking.depth)
+    by_hash = np.ones(len(names), np.bool_)
+    by_hash[list(placement.exceptions)] = False
+    rows = np.repeat(np.flatnonzero(by_hash), width)
+    columns = ranking.top[by_hash, :width].ravel()
+    extra = [
+        (row, slot)
+        for row, held in placement.exceptions.items()
+        for slot in _with_standbys(placement, row, held, standbys)
+    ]
+    rows = np.concatenate([rows, np.array([row for row, _ in extra], np.intp)])
+    columns = np.concatenate([columns, np.array([slot for _, slot in extra], np.intp)])
+    order = np.argsort(columns, kind="stable")
+    edges = np.searchsorted(columns[order], np.arange(len(ranking.slots) + 1))
+    held = names[rows[order]]
+    return {slot: frozenset(held[edges[i] : edges[i + 1]].tolist()) for i, slot in enumerate(ranking.slots)}
+
+
+def _with_standbys(placement: Placement, row: int, held: tuple[int, ...], standbys: int) -> tuple[int, ...]:
+    rest = [slot for slot in placement.ranking.top[row].tolist() if slot not in held]
+    return (*held, *rest[:standbys]) if held else ()

@@ -1,0 +1,160 @@
+"""`plan(observation, memory, policy, overrides) -> (FleetPlan, memory')`: the whole decision, as a value.
+
+The same function decides in production, in advise and propose mode, in a backtest and in the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import xxhash
+
+from autoscaler.diagnosis import diagnose
+from autoscaler.domain.decisions import Condition, Effect, Grow, Shrink
+from autoscaler.domain.diagnosis import Diagnosis
+from autoscaler.domain.fleet import Override
+from autoscaler.domain.observation import Observation
+from autoscaler.planner.approval import Proposal, approved_scale, approved_tiers, stand
+from autoscaler.planner.demand import Demand, foresee
+from autoscaler.planner.memory import PlannerMemory
+from autoscaler.planner.ring_step import RingPlan, plan_ring
+from autoscaler.planner.views import WARM_GROUP, scale_view, tier_view
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.policy.words import Actuation, Mode
+from autoscaler.scaling import ScalePlan, capacity_of, decide_scale
+from autoscaler.tiering import TierPlan, decide_tiers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetPlan:
+    """One tick's decisions.
+
+    Attributes:
+        id: `<fleet>-<milliseconds>`, ascending in time.
+        inputs_digest: 16 hex digits over what was observed.
+        demand, diagnosis, tiers, scale, ring: the steps' results.
+        effects: what leads there, in order of execution; the mode says whether they are done.
+        proposals: in propose mode, what waits for approval and is not among the effects.
+        conditions: what an operator must know.
+    """
+
+    id: str
+    fleet: str
+    now_s: float
+    mode: Mode
+    inputs_digest: str
+    demand: Demand
+    diagnosis: Diagnosis
+    tiers: TierPlan
+    scale: ScalePlan
+    ring: RingPlan
+    effects: tuple[Effect, ...]
+    proposals: tuple[Proposal, ...]
+    conditions: tuple[Condition, ...]
+
+
+def plan(
+    observation: Observation,
+    memory: PlannerMemory,
+    policy: FleetPolicy,
+    overrides: tuple[Override, ...] = (),
+    approvals: frozenset[str] = frozenset(),
+) -> tuple[FleetPlan, PlannerMemory]:
+    """Decide everything for one fleet at `observation.now_s`.
+
+    Args:
+        observation: what was seen.
+        memory: of the last tick; an empty one after a loss only makes decisions cautious.
+        policy: what the operator wants.
+        overrides: operators' words on tiers; expired ones are ignored.
+        approvals: keys of proposals that were approved (propose mode only).
+
+    Returns:
+        The plan, and the memory for the next tick. The same input gives the same output.
+    """
+    now_s = observation.now_s
+    demand, demand_memory = foresee(observation, memory.demand, policy)
+    diagnosis, diagnosis_memory = diagnose(observation, policy, memory.diagnosis, now_s)
+    capacity = capacity_of(memory.scaling, policy, WARM_GROUP)
+    view = tier_view(observation, demand, diagnosis, capacity, overrides, policy)
+    tiers, tiering_memory = decide_tiers(view, policy, memory.tiering, now_s)
+    proposals: list[Proposal] = []
+    if policy.mode is Mode.PROPOSE:
+        tiers, tiering_memory = approved_tiers(tiers, tiering_memory, memory.tiering, approvals, proposals)
+    churn_left = memory.ring.budget is None or memory.ring.budget > 0
+    scaling_view = scale_view(observation, demand, diagnosis, tiers, policy, churn_left)
+    scale, scaling_memory = decide_scale(scaling_view, policy, memory.scaling, now_s)
+    if policy.mode is Mode.PROPOSE:
+        scale = approved_scale(scale, approvals, proposals)
+    acted_on = _standing(scale) if policy.actuation is Actuation.EXPORT or policy.mode is Mode.ADVISE else scale
+    ring, ring_memory = plan_ring(observation, policy, demand, tiers, acted_on, memory.ring)
+    found = (*tiers.conditions, *scale.conditions, *ring.conditions, *_noticed(observation))
+    conditions, since_s = _dated(found, memory.conditions_s, now_s)
+    decided = FleetPlan(
+        id=f"{policy.name}-{round(now_s * 1000):013d}",
+        fleet=policy.name,
+        now_s=now_s,
+        mode=policy.mode,
+        inputs_digest=_digest(observation, overrides, policy),
+        demand=demand,
+        diagnosis=diagnosis,
+        tiers=tiers,
+        scale=scale,
+        ring=ring,
+        effects=(*_grows(acted_on), *(e for e in ring.effects if not isinstance(e, Shrink)), *_shrinks(ring, acted_on)),
+        proposals=tuple(proposals),
+        conditions=conditions,
+    )
+    # Advice is not acted on, so the ring that it leads to never comes to be: each advice starts from what is.
+    kept_ring = memory.ring if policy.mode is Mode.ADVISE else ring_memory
+    return decided, PlannerMemory(demand_memory, diagnosis_memory, tiering_memory, scaling_memory, kept_ring, since_s)
+
+
+def _standing(scale: ScalePlan) -> ScalePlan:
+    """The same groups as they are: what the ring is planned for where this controller does not change counts."""
+    kept = {n: stand(d, "counts are not changed by this controller") for n, d in scale.decisions.items()}
+    return replace(scale, decisions=kept, remove=frozenset())
+
+
+def _grows(scale: ScalePlan) -> tuple[Grow, ...]:
+    return tuple(Grow(name, d.desired, d.tenant) for name, d in scale.decisions.items() if d.desired > d.current)
+
+
+def _shrinks(ring: RingPlan, scale: ScalePlan) -> tuple[Shrink, ...]:
+    """Shrinks that the departures are ready for, and groups without a replica that are not needed any more."""
+    ready = tuple(e for e in ring.effects if isinstance(e, Shrink))
+    named = {e.group for e in ready}
+    empty = (n for n in sorted(scale.remove - named) if scale.decisions[n].current == 0)
+    return (*ready, *(Shrink(name, 0, (), remove=True) for name in empty))
+
+
+def _noticed(observation: Observation) -> tuple[Condition, ...]:
+    return tuple(Condition(name, message) for name, message in sorted(observation.conditions.items()))
+
+
+def _dated(
+    found: Iterable[Condition], since_s: Mapping[str, float], now_s: float
+) -> tuple[tuple[Condition, ...], dict[str, float]]:
+    """Conditions with since when each holds, one per name."""
+    by_name = {c.name: c for c in found}
+    dated = tuple(replace(c, since_s=c.since_s or since_s.get(name, now_s)) for name, c in sorted(by_name.items()))
+    return dated, {c.name: c.since_s for c in dated}
+
+
+def _digest(observation: Observation, overrides: tuple[Override, ...], policy: FleetPolicy) -> str:
+    """XXH64 over what was observed and wanted."""
+    digest = xxhash.xxh64()
+    traffic = observation.traffic
+    for column in (
+        traffic.requests_per_s, traffic.prompt_tokens_per_s, traffic.completion_tokens_per_s, traffic.ttft_p99_s,
+        observation.catalogue.ranks,
+    ):  # fmt: skip
+        digest.update(np.ascontiguousarray(column).tobytes())
+    digest.update("\0".join(observation.catalogue.ids).encode())
+    rest = (observation.now_s, observation.groups, observation.routers, overrides, policy)
+    digest.update(repr(rest).encode())
+    for replica in observation.replicas:
+        digest.update(repr((replica.id, replica.state, replica.slot, replica.signals)).encode())
+    return digest.hexdigest()

@@ -1,0 +1,139 @@
+"""Which adapters each replica should hold, which it lacks, and the loads and unloads that mend the difference.
+
+A registered name is read back from the engine each tick; what vanished is loaded again. Loads that failed wait for
+their time; those that can never succeed on a replica are not waited for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from autoscaler.domain.decisions import LoadAdapter, Reason, UnloadAdapter
+from autoscaler.domain.fleet import LoadLedger, Replica, ReplicaState
+from autoscaler.domain.observation import Catalogue
+
+_SERVING = frozenset({ReplicaState.READY, ReplicaState.DRAINING})
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What one replica lacks of what it should hold.
+
+    Attributes:
+        waited: adapters that a load can still bring.
+        hopeless: adapters that this replica cannot load (permanent answers).
+        outdated: registered, but of an older revision than the catalogue's.
+    """
+
+    waited: frozenset[str] = frozenset()
+    hopeless: frozenset[str] = frozenset()
+    outdated: frozenset[str] = frozenset()
+
+    @property
+    def absent(self) -> frozenset[str]:
+        """Adapters that the replica does not serve now."""
+        return self.waited | self.hopeless
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """Expected against seen, by replica id; a replica whose adapter list is unknown lacks nothing that is known of."""
+
+    expected: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    lacks: Mapping[str, Lack] = field(default_factory=dict)
+
+    def complete(self, replica: str) -> bool:
+        """Whether nothing that can still be loaded is waited for."""
+        lack = self.lacks.get(replica)
+        return lack is None or not lack.waited
+
+    def serves(self, replica: str, adapter: str) -> bool:
+        """Whether the replica is known to serve an adapter that it should hold."""
+        lack = self.lacks.get(replica)
+        return lack is None or adapter not in lack.absent
+
+
+def compare(
+    expected: Mapping[str, frozenset[str]], replicas: Iterable[Replica], ledger: LoadLedger, catalogue: Catalogue
+) -> Residency:
+    """What serving replicas lack. Those that do not serve yet lack everything, and are not asked."""
+    lacks: dict[str, Lack] = {}
+    for replica in replicas:
+        wanted = expected.get(replica.id)
+        if not wanted:
+            continue
+        if replica.state not in _SERVING:
+            lacks[replica.id] = Lack(waited=wanted)
+        elif replica.registered is not None:
+            lack = _lack(wanted, replica.registered, replica.id, ledger, catalogue)
+            if lack.absent or lack.outdated:
+                lacks[replica.id] = lack
+    return Residency(expected, lacks)
+
+
+def _lack(
+    wanted: frozenset[str], registered: frozenset[str], replica: str, ledger: LoadLedger, catalogue: Catalogue
+) -> Lack:
+    absent = wanted - registered
+    failed = ledger.failed.get(replica, {})
+    hopeless = frozenset(a for a in absent if a in failed and math.isinf(failed[a].retry_at_s))
+    loaded = ledger.loaded.get(replica, {})
+    outdated = frozenset(
+        adapter
+        for adapter, revision in loaded.items()
+        if adapter in wanted and adapter in registered and revision != catalogue.revisions[catalogue.row[adapter]]
+    )
+    return Lack(absent - hopeless, hopeless, outdated)
+
+
+def loads(
+    residency: Residency,
+    replicas: Iterable[Replica],
+    ledger: LoadLedger,
+    catalogue: Catalogue,
+    reasons: Mapping[str, Reason],
+    urgent: Mapping[str, frozenset[str]],
+    now_s: float,
+) -> tuple[LoadAdapter, ...]:
+    """Loads that may be made now, urgent ones first, then by replica and adapter.
+
+    Args:
+        reasons: replica id -> why it is being filled.
+        urgent: replica id -> adapters that routers send there already.
+    """
+    wanted = []
+    for replica in replicas:
+        lack = residency.lacks.get(replica.id)
+        if lack is None or replica.state not in _SERVING:
+            continue
+        failed, pressing = ledger.failed.get(replica.id, {}), urgent.get(replica.id, frozenset())
+        for adapter in lack.waited | lack.outdated:
+            if adapter in failed and failed[adapter].retry_at_s > now_s:
+                continue
+            row = catalogue.row[adapter]
+            wanted.append(
+                LoadAdapter(
+                    replica.id, adapter, catalogue.sources[row], catalogue.revisions[row],
+                    reasons.get(replica.id, Reason.REBALANCED), adapter in pressing and adapter in lack.waited,
+                )
+            )  # fmt: skip
+    return tuple(sorted(wanted, key=lambda e: (not e.urgent, e.replica, e.adapter)))
+
+
+def unloads(
+    residency: Residency, replicas: Iterable[Replica], ledger: LoadLedger, kept: frozenset[str]
+) -> tuple[UnloadAdapter, ...]:
+    """Adapters that this controller loaded, that are still registered and belong there no more.
+
+    `kept`: adapters that any replica may be asked for (cold ones), which stay until the engine evicts them itself.
+    """
+    gone = [
+        UnloadAdapter(replica.id, adapter)
+        for replica in replicas
+        if replica.state is ReplicaState.READY and replica.registered is not None
+        for adapter in ledger.loaded.get(replica.id, {}).keys() & replica.registered
+        if adapter not in residency.expected.get(replica.id, frozenset()) and adapter not in kept
+    ]
+    return tuple(sorted(gone, key=lambda e: (e.replica, e.adapter)))

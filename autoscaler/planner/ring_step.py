@@ -1,0 +1,259 @@
+"""One tick of the ring: what it should be, what it may be now, and the effects that lead from one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from autoscaler.domain.decisions import (
+    AssignSlot,
+    Condition,
+    Effect,
+    OpenGate,
+    PublishRing,
+    Reason,
+    Step,
+    Trail,
+    UnloadAdapter,
+)
+from autoscaler.domain.fleet import ReplicaState, Tier
+from autoscaler.domain.observation import Observation
+from autoscaler.domain.signals import Fresh
+from autoscaler.planner import departures as departing
+from autoscaler.planner.acknowledgement import Acknowledgement
+from autoscaler.planner.demand import Demand
+from autoscaler.planner.departures import Departure
+from autoscaler.planner.membership import advance_slots
+from autoscaler.planner.memory import RingMemory
+from autoscaler.planner.placing import Placed, expected_residents, place_adapters
+from autoscaler.planner.publication import Membership, compose, keep_placement, stamped
+from autoscaler.planner.residency import Residency, compare, loads, unloads
+from autoscaler.planner.scene import Scene
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.ring import (
+    MemberState,
+    Placement,
+    Ring,
+    RingSnapshot,
+    SlotEvent,
+    SlotState,
+    SlotTable,
+    SnapshotError,
+    decode,
+    encode,
+)
+from autoscaler.scaling import ScalePlan
+from autoscaler.tiering import TierPlan
+
+_REASON_OF = {
+    SlotEvent.JOINED: Reason.MEMBER_JOINED,
+    SlotEvent.REPLACED: Reason.MEMBER_REPLACED,
+    SlotEvent.RETURNED: Reason.MEMBER_JOINED,
+    SlotEvent.VACATED: Reason.MEMBER_LEFT,
+    SlotEvent.DRAINING: Reason.MEMBER_LEFT,
+    SlotEvent.LEFT: Reason.MEMBER_LEFT,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RingPlan:
+    """One tick of the ring.
+
+    Attributes:
+        epoch: of the snapshot that should be in force, 0 before the first.
+        snapshot: it; None before there is a member.
+        placement: over the slots that are and will be, and what it moved within the churn budget.
+        slots: every slot and who holds it.
+        residency: what replicas should hold, and lack.
+        departures: replicas on their way out.
+        trail: what changed and why; one step NothingToDo where nothing did.
+    """
+
+    epoch: int
+    snapshot: RingSnapshot | None
+    placed: Placed
+    slots: SlotTable
+    residency: Residency
+    departures: Mapping[str, Departure]
+    trail: Trail
+    effects: tuple[Effect, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    published: bool = field(default=False)
+
+    @property
+    def placement(self) -> Placement:
+        """Over the slots that are and will be."""
+        return self.placed.placement
+
+
+def plan_ring(
+    observation: Observation, policy: FleetPolicy, demand: Demand, tiers: TierPlan, scale: ScalePlan, memory: RingMemory
+) -> tuple[RingPlan, RingMemory]:
+    """Decide slots, placement, snapshot, and the effects that lead there."""
+    published, published_at_s = _published(observation, memory)
+    before = replace(memory, published=published, published_at_s=published_at_s)
+    departures = departing.choose(observation, scale, memory.departures, memory.placement, memory.slots)
+    scene = Scene(observation, policy, demand, tiers, scale, before, departures)
+    slots, events, joining = advance_slots(scene)
+    placed = place_adapters(scene, slots)
+    expected = expected_residents(scene, slots, placed.placement)
+    residency = compare(expected, observation.replicas, observation.ledger, observation.catalogue)
+    membership = Membership({r.id: r for r in observation.replicas}, slots, departures, residency)
+    snapshot = _snapshot(scene, membership, placed)
+    changed = snapshot is not None and snapshot != published
+    epoch = _epoch(published)
+    if changed and snapshot is not None:
+        epoch, published_at_s = max(observation.ring_epoch, epoch) + 1, scene.now_s
+        snapshot = stamped(snapshot, epoch, scene.now_s)
+    departures = departing.left(departures, _out_of(snapshot, departures), epoch, scene.now_s)
+    acks = Acknowledgement(observation.routers, policy.ring.ack_timeout_s, scene.now_s)
+    lag = acks.lag(epoch, published_at_s)
+    plan = RingPlan(
+        epoch=epoch,
+        snapshot=snapshot,
+        placed=placed,
+        slots=slots,
+        residency=residency,
+        departures=departures,
+        trail=_trail(scene, events, placed, joining, epoch if changed else None),
+        effects=(
+            *_assignments(scene, slots),
+            *_loads(scene, slots, residency),
+            *_gates(scene, residency, joining),
+            *([PublishRing(epoch, encode(snapshot))] if changed and snapshot and _readable(observation) else []),
+            *departing.effects(observation, scale, departures, acks, policy.ring.drain_timeout_s),
+            *(_unloads(scene, residency) if acks.of(epoch, published_at_s) and not changed else ()),
+        ),
+        conditions=(*([lag] if lag else []), *_load_failures(observation, residency)),
+        published=changed,
+    )
+    return plan, replace(
+        before, placement=placed.placement, saved=None, choice=placed.choice, slots=slots, published=snapshot,
+        published_at_s=published_at_s, expected=expected, joining_since_s=joining, departures=departures,
+        budget=placed.budget, budget_at_s=scene.now_s,
+    )  # fmt: skip
+
+
+def _epoch(snapshot: RingSnapshot | None) -> int:
+    return 0 if snapshot is None else snapshot.epoch
+
+
+def _readable(observation: Observation) -> bool:
+    return isinstance(observation.freshness.get("publisher", Fresh(0.0)), Fresh)
+
+
+def _published(observation: Observation, memory: RingMemory) -> tuple[RingSnapshot | None, float]:
+    """What is published, as it was read back: a write that failed, or another leader's, is taken as it is."""
+    known = memory.published
+    if not _readable(observation) or (known is not None and known.epoch == observation.ring_epoch):
+        return known, memory.published_at_s
+    if observation.ring_body is None:
+        return None, 0.0
+    try:
+        return decode(observation.ring_body), observation.now_s
+    except SnapshotError:
+        return None, 0.0
+
+
+def _snapshot(scene: Scene, membership: Membership, placed: Placed) -> RingSnapshot | None:
+    """What routers should have now: the new placement, unless replicas still prepare for it; None without a member."""
+    before, slots = scene.before.published, membership.slots
+    if any(slot not in slots.ranked() for slot in placed.placement.ranking.slots) or any(
+        slot not in placed.placement.ranking.slots for slot in slots.ranked()
+    ):
+        return None if before is None else keep_placement(scene, membership, before)
+    if before is None and not any(s.state is SlotState.ACTIVE for s in slots.slots):
+        return None
+    return compose(scene, membership, placed, before)
+
+
+def _out_of(snapshot: RingSnapshot | None, departures: Mapping[str, Departure]) -> frozenset[str]:
+    """Departing replicas that the snapshot does not name as active."""
+    if snapshot is None:
+        return frozenset(departures)
+    groups = (snapshot.members, snapshot.cold or (), *(group.members for group in snapshot.hot.values()))
+    active = {m.replica for members in groups for m in members if m.state is MemberState.ACTIVE}
+    return frozenset(departures) - active
+
+
+def _assignments(scene: Scene, slots: SlotTable) -> Iterable[Effect]:
+    for slot in slots.slots:
+        for name in (slot.replica, slot.heir):
+            if any(r.id == name and r.slot != slot.slot for r in scene.warm):
+                yield AssignSlot(name, slot.slot)
+
+
+def _loads(scene: Scene, slots: SlotTable, residency: Residency) -> Iterable[Effect]:
+    """Missing adapters. Those of members that routers send to already are urgent."""
+    serving = {s.replica for s in slots.slots if s.state is SlotState.ACTIVE}
+    names = {r.id for r in scene.observation.replicas if r.id not in scene.departures}
+    reasons = {name: Reason.REBALANCED if name in serving else Reason.MEMBER_JOINED for name in names}
+    urgent = {name: residency.lacks[name].waited for name in serving if name in residency.lacks}
+    replicas = [r for r in scene.observation.replicas if r.id in names]
+    return loads(
+        residency, replicas, scene.observation.ledger, scene.observation.catalogue, reasons, urgent, scene.now_s
+    )
+
+
+def _gates(scene: Scene, residency: Residency, joining: Mapping[str, float]) -> Iterable[Effect]:
+    """Gates of replicas whose adapters are resident, or whose deadline is over."""
+    for replica in scene.observation.replicas:
+        if not replica.gated or replica.state is not ReplicaState.READY:
+            continue
+        waited_s = scene.now_s - joining.get(replica.id, scene.now_s)
+        late = waited_s >= scene.policy.ring.residency_deadline_s
+        resident = replica.id in residency.expected and residency.complete(replica.id)
+        if resident or late:
+            yield OpenGate(replica.id, resident)
+
+
+def _unloads(scene: Scene, residency: Residency) -> Iterable[UnloadAdapter]:
+    """Adapters that belong elsewhere by now. Cold ones may be asked for anywhere, and stay until they are evicted."""
+    if scene.before.published is None:
+        return ()
+    catalogue = scene.observation.catalogue
+    cold = scene.tiers.of(Tier.COLD)[catalogue.tenant_index]
+    kept = frozenset(catalogue.ids[row] for row in cold.nonzero()[0].tolist())
+    ring = Ring(scene.before.published)
+    slot_of = {m.replica: m.slot for m in scene.before.published.members}
+    return tuple(
+        e for e in unloads(residency, scene.observation.replicas, scene.observation.ledger, kept)
+        if slot_of.get(e.replica) is None or slot_of[e.replica] not in ring.assigned(e.adapter)
+    )  # fmt: skip
+
+
+def _load_failures(observation: Observation, residency: Residency) -> Iterable[Condition]:
+    """`AdapterFailed/<id>`, in the engine's own words, where a replica can never load what it should."""
+    seen: set[str] = set()
+    for name, lack in sorted(residency.lacks.items()):
+        for adapter in sorted(lack.hopeless - seen):
+            seen.add(adapter)
+            error = observation.ledger.failed[name][adapter].error
+            yield Condition(f"AdapterFailed/{adapter}", f"{name} cannot load {adapter}: {error}")
+
+
+def _trail(
+    scene: Scene,
+    events: Iterable[tuple[str, SlotEvent]],
+    placed: Placed,
+    joining: Mapping[str, float],
+    epoch: int | None,
+) -> Trail:
+    steps = [Step(_REASON_OF[event], slot, f"slot {slot}: {event.value.lower()}") for slot, event in events]
+    before = scene.before.placement
+    if before is not None and before.replication != placed.placement.replication:
+        change = f"owners per adapter {before.replication} -> {placed.placement.replication}"
+        steps.append(Step(Reason.REPLICATION_CHANGED, placed.placement.replication, change))
+    if placed.moves:
+        text = f"{placed.moves} moves, weighing {placed.cost:.1f}; {placed.budget:.0f} left in the churn budget"
+        steps.append(Step(Reason.REBALANCED, placed.moves, text))
+    if placed.deferred:
+        text = f"{len(placed.deferred)} adapters wait for the churn budget ({placed.budget:.1f} left)"
+        steps.append(Step(Reason.CHURN_BUDGET, len(placed.deferred), text))
+    waiting = sorted(joining)
+    if waiting:
+        text = f"{len(waiting)} replicas load their adapters before they join: {', '.join(waiting[:5])}"
+        steps.append(Step(Reason.AWAITING_RESIDENCY, len(waiting), text))
+    if epoch is not None and not steps:
+        steps.append(Step(Reason.TIERS_CHANGED, epoch, "tiers, groups or the catalogue changed what routers may name"))
+    return tuple(steps) or (Step(Reason.NOTHING_TO_DO, _epoch(scene.before.published), "members and placement stand"),)

@@ -1,0 +1,59 @@
+"""What all steps of one tick of the ring read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.domain.fleet import EngineLimits, Replica, ReplicaState, Tier
+from autoscaler.domain.observation import Bools, Observation
+from autoscaler.planner.demand import Demand
+from autoscaler.planner.departures import Departures
+from autoscaler.planner.memory import RingMemory
+from autoscaler.planner.views import WARM_GROUP, hot_group_name
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.scaling import ScalePlan
+from autoscaler.tiering import TierPlan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """One tick's observation and decisions, and the ring's memory with what is really published."""
+
+    observation: Observation
+    policy: FleetPolicy
+    demand: Demand
+    tiers: TierPlan
+    scale: ScalePlan
+    before: RingMemory
+    departures: Departures
+
+    @property
+    def now_s(self) -> float:
+        """The observation's time."""
+        return self.observation.now_s
+
+    @property
+    def warm(self) -> tuple[Replica, ...]:
+        """The replicas of the warm group."""
+        return tuple(r for r in self.observation.replicas if r.group == WARM_GROUP)
+
+    @property
+    def limits(self) -> EngineLimits:
+        """The smallest engine of the warm group: a placement must fit each of its replicas."""
+        seen = [r.limits for r in self.warm]
+        smallest = min(seen, key=lambda limits: (limits.max_loras, limits.max_cpu_loras), default=EngineLimits())
+        return self.policy.limits(Tier.WARM, smallest)
+
+    def hot_groups(self) -> dict[str, int]:
+        """Group name -> tenant row, of the tenants that are HOT after this tick."""
+        rows = np.flatnonzero(self.tiers.of(Tier.HOT)).tolist()
+        return {hot_group_name(self.tiers.ids[row]): row for row in rows}
+
+    def dedicated(self) -> Bools:
+        """Adapters whose hot group serves them now (A): on the ring they are a reserve, not a load."""
+        serving = {r.group for r in self.observation.replicas if r.state is ReplicaState.READY}
+        tenants = np.zeros(len(self.tiers.ids), np.bool_)
+        tenants[[row for name, row in self.hot_groups().items() if name in serving]] = True
+        return tenants[self.observation.catalogue.tenant_index]

@@ -1,0 +1,156 @@
+"""What tiering and scaling are shown: one tick's columns and groups, put together from demand and observation."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+
+import numpy as np
+
+from autoscaler.domain.diagnosis import Diagnosis
+from autoscaler.domain.fleet import Override, ReplicaState, Tier
+from autoscaler.domain.observation import Bools, Observation
+from autoscaler.domain.signals import UNSEEN, Fresh, Missing, Signal
+from autoscaler.forecasting import totals
+from autoscaler.planner.demand import Demand
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.scaling import Capacity, GroupDemand, ScaleView
+from autoscaler.tiering import TierPlan, TierView
+
+WARM_GROUP = "warm"
+COLD_GROUP = "cold"
+
+
+def hot_group_name(tenant: str) -> str:
+    """The group of a hot tenant: `hot-acme`; ids that are no Kubernetes names get a digest of 8 hex digits."""
+    slug = re.sub(r"[^a-z0-9]+", "-", tenant.lower()).strip("-")[:40].strip("-")
+    if slug == tenant:
+        return f"hot-{tenant}"
+    return f"hot-{slug or 'tenant'}-{hashlib.sha256(tenant.encode()).hexdigest()[:8]}"
+
+
+def tier_view(
+    observation: Observation,
+    demand: Demand,
+    diagnosis: Diagnosis,
+    capacity: Capacity,
+    overrides: tuple[Override, ...],
+    policy: FleetPolicy,
+) -> TierView:
+    """Columns over tenants for `decide_tiers`."""
+    catalogue = observation.catalogue
+    return TierView(
+        ids=catalogue.tenants,
+        rate_tokens_per_s=demand.rate_tokens_per_s,
+        mean_tokens_per_s=demand.mean_tokens_per_s,
+        upper_tokens_per_s=demand.upper_tokens_per_s,
+        known=demand.forecast.known,
+        burst=demand.bursts.active,
+        slo_missed=demand.slo_missed,
+        adapters=np.bincount(catalogue.tenant_index, minlength=len(catalogue.tenants)),
+        loadable=_loadable(observation),
+        capacity_tokens_per_s=capacity.tokens_per_s,
+        ring_adapters=ring_adapters(observation, policy),
+        diagnosis=diagnosis,
+        overrides=overrides,
+    )
+
+
+def _loadable(observation: Observation) -> Bools:
+    """False for tenants of whose adapters every serving replica that tried said a final no (T)."""
+    catalogue, failed = observation.catalogue, observation.ledger.failed
+    serving = [r for r in observation.replicas if r.state is ReplicaState.READY]
+    hopeless = np.zeros(len(catalogue.ids), np.int64)
+    tried = [r for r in serving if failed.get(r.id)]
+    for replica in tried:
+        for adapter, failure in failed[replica.id].items():
+            if math.isinf(failure.retry_at_s) and adapter in catalogue.row:
+                hopeless[catalogue.row[adapter]] += 1
+    # Two refusals by different replicas are a bad adapter, one may be a bad replica; a fleet of one has only one.
+    refused = hopeless >= max(min(2, len(serving)), 1)
+    per_tenant = np.bincount(catalogue.tenant_index, minlength=len(catalogue.tenants))
+    return np.bincount(catalogue.tenant_index, refused, len(catalogue.tenants)) < per_tenant
+
+
+def ring_adapters(observation: Observation, policy: FleetPolicy) -> int | None:
+    """Most adapters, one copy each, that the warm group's adapter slots hold; None without a serving replica."""
+    serving = [r for r in observation.replicas if r.group == WARM_GROUP and r.state is ReplicaState.READY]
+    if not serving:
+        return None
+    return sum(math.floor(policy.tiering.slot_fill_ratio * r.limits.max_loras) for r in serving)
+
+
+def scale_view(
+    observation: Observation,
+    demand: Demand,
+    diagnosis: Diagnosis,
+    tiers: TierPlan,
+    policy: FleetPolicy,
+    churn_left: bool,
+) -> ScaleView:
+    """Groups and their demand for `decide_scale`, with this tick's tiers."""
+    hot = {hot_group_name(tiers.ids[row]): tiers.ids[row] for row in np.flatnonzero(tiers.of(Tier.HOT)).tolist()}
+    return ScaleView(
+        groups=observation.groups,
+        replicas=observation.replicas,
+        demand=_group_demand(observation, demand, tiers, hot, policy),
+        diagnosis=diagnosis,
+        hot_tenants=hot,
+        asked=frozenset(name for name, tenant in hot.items() if _asked(tenant, tiers, policy)),
+        unplaced_adapters=tiers.unplaced_adapters,
+        ring_adapters=ring_adapters(observation, policy),
+        churn_left=churn_left,
+    )
+
+
+def _asked(tenant: str, tiers: TierPlan, policy: FleetPolicy) -> bool:
+    """Whether HOT was asked for by a promise, a pin or an override, and not concluded from load."""
+    promised = tenant in policy.slo.dedicated or policy.tiering.pins.get(tenant) is Tier.HOT
+    return promised or tiers.explain(tenant).override_expires_at_s is not None
+
+
+def _group_demand(
+    observation: Observation, demand: Demand, tiers: TierPlan, hot: dict[str, str], policy: FleetPolicy
+) -> dict[str, GroupDemand]:
+    """Pooled upper bands per group. A hot tenant counts on the ring too until its group serves."""
+    names = [WARM_GROUP, *([COLD_GROUP] if policy.groups.cold is not None else []), *hot]
+    index = {name: i for i, name in enumerate(names)}
+    group_of = np.zeros(len(tiers.ids), np.int64)
+    if COLD_GROUP in index:
+        group_of[tiers.of(Tier.COLD)] = index[COLD_GROUP]
+    serving = {r.group for r in observation.replicas if r.state is ReplicaState.READY}
+    for name, tenant in hot.items():
+        group_of[tiers.row[tenant]] = index[name]
+    pooled = totals(demand.forecast, group_of, len(names), demand.tokens_per_request)
+    still_on_ring = [tiers.row[tenant] for name, tenant in hot.items() if name not in serving]
+    extra = demand.forecast.p90[:, still_on_ring] @ demand.tokens_per_request[still_on_ring]
+    requests = np.bincount(group_of[observation.catalogue.tenant_index], observation.traffic.requests_per_s, len(names))
+    traffic = observation.freshness.get("traffic", UNSEEN)
+    base = observation.traffic.base_tokens_per_s
+    base_tokens = base.value if isinstance(base, Fresh) else 0.0
+    result = {}
+    for name, i in index.items():
+        on_ring = extra if name == WARM_GROUP else np.zeros_like(extra)
+        plus = base_tokens if name == WARM_GROUP else 0.0
+        result[name] = GroupDemand(
+            now_tokens_per_s=_signal(pooled.p90[1, i] + on_ring[1] + plus, demand, traffic),
+            horizon_tokens_per_s=_signal(pooled.p90[2, i] + on_ring[2] + plus, demand, traffic),
+            requests_per_s=_requests(requests[i], observation.traffic.base_requests_per_s, name, traffic),
+        )
+    return result
+
+
+def _signal(tokens_per_s: float, demand: Demand, traffic: Signal) -> Signal:
+    if not demand.forecast.known.any():
+        return Missing("no traffic was seen yet")
+    return Fresh(float(tokens_per_s), traffic.age_s) if isinstance(traffic, Fresh) else traffic
+
+
+def _requests(requests_per_s: float, base: Signal, group: str, traffic: Signal) -> Signal:
+    if not isinstance(traffic, Fresh):
+        return traffic
+    if math.isnan(requests_per_s):
+        return Missing("some adapters' requests are unknown")
+    of_base = base.value if group == WARM_GROUP and isinstance(base, Fresh) else 0.0
+    return Fresh(float(requests_per_s) + of_base, traffic.age_s)
