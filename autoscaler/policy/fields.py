@@ -116,7 +116,8 @@ class Section:
 
     def _unknown(self, name: str, path: str, report: Report) -> None:
         names = [k.name for k in keys(self.of)]
-        message = f"`{shown(name)}` is no key of {path or 'a policy'}{nearest(name, names)}"
+        hint = f"; it belongs in {report.homes[name]}" if name in report.homes else nearest(name, names)
+        message = f"`{shown(name)}` is no key of {path or 'a policy'}{hint}"
         report.add(join(path, name), "an unknown key", "one of " + ", ".join(names), message)
 
     def write(self, value: Any) -> dict[str, Any]:
@@ -226,3 +227,19 @@ def sections(of: type[Any]) -> Iterator[type[Any]]:
                     seen[kind.of] = None
                     queue.append(kind.of)
     return iter(seen)
+
+
+def homes(of: type[Any]) -> dict[str, str]:
+    """Key -> the section that it belongs in, for keys that only one section below `of` has."""
+    found: dict[str, list[str]] = {}
+    for name, home in _homes(of, ""):
+        found.setdefault(name, []).append(home)
+    return {name: places[0] for name, places in found.items() if len(places) == 1}
+
+
+def _homes(of: type[Any], path: str) -> Iterator[tuple[str, str]]:
+    for item in keys(of):
+        yield item.name, path or "the file's top level"
+        for kind in inner(item.kind):
+            if isinstance(kind, Section):
+                yield from _homes(kind.of, join(path, item.name))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from autoscaler.domain.fleet import EngineLimits
 from autoscaler.policy.fields import Items, Section, key, required, section
 from autoscaler.policy.scalars import Choice, Duration, Either, Flag, Integer, Number, Text
-from autoscaler.policy.words import Day, HotSource, Preset
+from autoscaler.policy.words import CatalogueKind, Day, HotSource, Preset
 
 NAME = Text(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", "lower-case letters, digits and '-', at most 40", 40)
 OBJECT = Text(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", "a Kubernetes object name")
@@ -61,12 +61,15 @@ class Adapters:
     )
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> CatalogueKind:
         """Which of the ways it is; `engine` where nothing is said."""
-        for kind, value in (("list", self.list), ("file", self.file), ("configMap", self.config_map)):
-            if value is not None:
-                return kind
-        return "engine" if self.path_template is None else "pathTemplate"
+        if self.list is not None:
+            return CatalogueKind.LIST
+        if self.file is not None:
+            return CatalogueKind.FILE
+        if self.config_map is not None:
+            return CatalogueKind.CONFIG_MAP
+        return CatalogueKind.ENGINE if self.path_template is None else CatalogueKind.PATH_TEMPLATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

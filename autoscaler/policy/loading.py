@@ -6,18 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from autoscaler.policy.catalogue import check_entries
-from autoscaler.policy.fields import Section
+from autoscaler.policy.fields import Section, homes
 from autoscaler.policy.model import FleetPolicy, PolicyDocument
 from autoscaler.policy.nodes import PolicyError, Report
 from autoscaler.policy.reading import read_yaml
 from autoscaler.policy.rules import RULES, Fault, groups_of
 
 DOCUMENT = Section(PolicyDocument)
+HOMES = homes(PolicyDocument)
 
 
 def parse_policy(content: str | bytes, file: str) -> FleetPolicy | tuple[PolicyError, ...]:
     """A policy file's content as a policy, or everything that is wrong with it. `file` is only named in errors."""
-    report = Report(file)
+    report = Report(file, HOMES)
     node = read_yaml(content, report)
     if node is None:
         return report.sorted()

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TypeAlias
 
 SHOWN = 60
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,13 @@ class PolicyError:
 
 @dataclass(slots=True)
 class Report:
-    """Errors gathered while one file is read, and the line of every path seen."""
+    """Errors gathered while one file is read, and the line of every path seen.
+
+    `homes` says where a misplaced key belongs.
+    """
 
     file: str
+    homes: dict[str, str] = field(default_factory=dict)
     errors: list[PolicyError] = field(default_factory=list)
     lines: dict[str, int] = field(default_factory=dict)
 
@@ -113,7 +118,7 @@ def describe(node: Node) -> str:
 
 def join(path: str, name: str) -> str:
     """The path of a key below `path`; an odd name is quoted."""
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+    if not PLAIN_NAME.fullmatch(name):
         return f'{path}["{shown(name)}"]'
     return f"{path}.{name}" if path else name
 

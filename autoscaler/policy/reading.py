@@ -17,7 +17,7 @@ from autoscaler.policy.nodes import Mapping, Node, Report, Scalar, Sequence, joi
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 16
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-RESOLVER: Any = yaml.resolver.Resolver()
+IMPLICIT: Any = yaml.SafeLoader.yaml_implicit_resolvers
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 GUESSES = {"bool": "a boolean", "int": "a number", "float": "a number", "null": "nothing", "timestamp": "a date"}
 
@@ -28,10 +28,11 @@ class RefusedError(Exception):
 
 def guess(node: Scalar) -> str:
     """What YAML 1.1 takes a scalar for: `str`, `bool`, `int`, `float`, `null`, `timestamp`, ..."""
-    if not node.plain:
-        return "str"
-    tag: str = RESOLVER.resolve(yaml.ScalarNode, node.text, (True, False))
-    return tag.rpartition(":")[2]
+    if node.plain:
+        for tag, pattern in IMPLICIT.get(node.text[:1], ()):
+            if pattern.match(node.text):
+                return str(tag.rpartition(":")[2])
+    return "str"
 
 
 def surprise(node: Scalar) -> str:
@@ -69,12 +70,10 @@ def _decoded(content: str | bytes, report: Report, max_bytes: int) -> str:
         report.add("", "binary data", "YAML in UTF-8", f"this is no UTF-8 text (at {place}); save it as UTF-8")
         raise RefusedError from None
     text = text.removeprefix("\ufeff")
-    odd = next(
-        (i for i, c in enumerate(text) if (c < " " and c not in "\t\n\r") or ("\x7f" <= c < "\xa0" and c != "\x85")), -1
-    )
-    if odd >= 0:
-        message = f"character U+{ord(text[odd]):04X} is not allowed in YAML; is this a text file?"
-        report.add("", shown(text[odd]), "YAML in UTF-8", message, text.count("\n", 0, odd) + 1)
+    odd = CONTROL.search(text)
+    if odd:
+        message = f"character U+{ord(odd[0]):04X} is not allowed in YAML; is this a text file?"
+        report.add("", shown(odd[0]), "YAML in UTF-8", message, text.count("\n", 0, odd.start()) + 1)
         raise RefusedError
     return text
 

@@ -13,6 +13,7 @@ from autoscaler.policy.reading import surprise
 
 Json = dict[str, Any]
 UNITS_S: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+BREAKS: Final = str.maketrans("\n\t", "  ")
 DURATION = r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+"
 NUMBER = r"[-+]?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?"
 
@@ -254,10 +255,11 @@ class Text:
         size = len(text.encode("utf-8", "surrogatepass"))
         if not self.least_bytes <= size <= self.most_bytes:
             return f"it has {size:,} bytes; {self.least_bytes} to {self.most_bytes:,} are allowed"
-        odd = next((c for c in text if not (c.isprintable() or (self.lines and c in "\n\t"))), None)
+        one_line = text.translate(BREAKS) if self.lines else text
+        odd = None if one_line.isprintable() else next(c for c in one_line if not c.isprintable())
         if odd is not None:
             return f"it contains the character U+{ord(odd):04X}; control and invisible characters are refused"
-        return "" if re.fullmatch(self.pattern or ".*", text) else f"it must be {self.shape}"
+        return "" if not self.pattern or re.fullmatch(self.pattern, text) else f"it must be {self.shape}"
 
     def write(self, value: str) -> str:
         """Itself."""

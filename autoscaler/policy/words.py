@@ -26,6 +26,16 @@ class Preset(StrEnum):
     CUSTOM = "custom"
 
 
+class CatalogueKind(StrEnum):
+    """Where a policy's catalogue comes from."""
+
+    LIST = "list"
+    FILE = "file"
+    CONFIG_MAP = "configMap"
+    PATH_TEMPLATE = "pathTemplate"
+    ENGINE = "engine"
+
+
 class Isolation(StrEnum):
     """What a tenant was promised: replicas shared with others, or replicas of its own."""
 
