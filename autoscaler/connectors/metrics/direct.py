@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
+from autoscaler.connectors.bodies import bounded_text
 from autoscaler.connectors.metrics.conditions import (
     engine_conditions,
     router_conditions,
@@ -131,7 +132,7 @@ class DirectScrape:
             ):
                 if answer.status != 200:
                     return Missing(f"{url} answered {answer.status}")
-                return await _text(answer)
+                return await bounded_text(answer, MOST_PAGE_BYTES)
         except TimeoutError:
             return Missing(f"{url} took longer than {self._settings.timeout_s:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -216,13 +217,3 @@ def _answers(replica: Replica) -> bool:
 
 def _busy(signals: Iterable[ReplicaSignals]) -> bool:
     return any(value_or(s, 0.0) > 0 for r in signals for s in (r.running, r.waiting, r.requests_per_s))
-
-
-async def _text(answer: aiohttp.ClientResponse) -> str:
-    """The body, however it was compressed, up to a bound: a page is read, not trusted."""
-    body = bytearray()
-    async for chunk in answer.content.iter_chunked(1 << 20):
-        body += chunk
-        if len(body) > MOST_PAGE_BYTES:
-            raise ValueError(f"the page is larger than {MOST_PAGE_BYTES >> 20} MiB")
-    return body.decode("utf-8", "replace")

@@ -1,26 +1,12 @@
-"""Pages served over HTTP, and a clock that tests set."""
+"""Pages served over HTTP."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-import aiohttp
 import pytest
 from aiohttp import web
 
 from autoscaler.domain.fleet import Replica, ReplicaState
-
-
-@dataclass
-class SetClock:
-    """A clock that stands still until a test moves it."""
-
-    at_s: float = 1000.0
-
-    def now_s(self) -> float:
-        return self.at_s
-
-    async def sleep(self, seconds: float) -> None:
-        self.at_s += seconds
 
 
 @dataclass
@@ -42,11 +28,6 @@ class Pages:
 
 
 @pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
-
-
-@pytest.fixture
 async def pages() -> AsyncIterator[Pages]:
     served = Pages()
 
@@ -64,9 +45,3 @@ async def pages() -> AsyncIterator[Pages]:
     served.address = f"{host}:{port}"
     yield served
     await runner.cleanup()
-
-
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as client:
-        yield client

@@ -12,8 +12,8 @@ from autoscaler.connectors.metrics.router_presets import ENVOY
 from autoscaler.domain.fleet import ReplicaState
 from autoscaler.domain.observation import Catalogue
 from autoscaler.domain.signals import Fresh, Missing
-
-from .conftest import Pages, SetClock
+from tests.connectors.conftest import SetClock
+from tests.connectors.metrics.conftest import Pages
 
 CATALOGUE = Catalogue.of({a: (a, f"/adapters/{a}", "", 8) for a in ("a1", "a2")})
 
