@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -56,6 +57,7 @@ class Demand:
         mean_tokens_per_s, upper_tokens_per_s: forecast over `forecast.horizon` (T).
         slo_missed: the tenant's p99 over the last window is above its target (T).
         adapter_tokens_per_s: forecast mean of each adapter, its share of its tenant's (A).
+        error_ratio: horizon in seconds -> absolute error of recent forecasts over what came; NaN = none to judge yet.
     """
 
     forecast: RateForecast
@@ -66,6 +68,7 @@ class Demand:
     upper_tokens_per_s: Floats
     slo_missed: Bools
     adapter_tokens_per_s: Floats
+    error_ratio: Mapping[float, float] = field(default_factory=dict)
 
 
 def settings_of(policy: FleetPolicy) -> ForecastSettings:

@@ -1,0 +1,96 @@
+"""Our own Prometheus series. One collector reads the last view of each fleet; counters count what views brought."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from autoscaler.domain.decisions import Applied, DecisionRecord, Failed, LoadAdapter
+from autoscaler.domain.signals import Fresh
+from autoscaler.telemetry.view import FleetView
+
+_PREFIX = "lora_autoscaler_"
+TOP_TENANTS = 20
+"""Noisy neighbours with a series of their own; the rest is in the API."""
+
+
+class FleetMetrics:
+    """The registry that `/metrics` shows. Label `fleet` on every series; per-tenant series are bounded."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        gauge, counter = self._maker(Gauge), self._maker(Counter)
+        self._desired = gauge("desired_replicas", "Replicas wanted after limits.", "group")
+        self._recommended = gauge("recommended_replicas", "Replicas recommended before limits.", "group")
+        self._current = gauge("current_replicas", "Replicas in the group's spec.", "group")
+        self._tenants = gauge("tenants", "Tenants per tier.", "tier")
+        self._epoch = gauge("ring_epoch", "Epoch of the ring that is in force.")
+        self._budget = gauge("ring_churn_budget_remaining", "Moves left in the churn budget, in pairs of mean load.")
+        self._thrash = gauge("thrash_score", "Adapter thrash, 0 to 1.", "replica")
+        self._noisy = gauge("noisy_neighbour_score", "Aggressor score, 0 to 1, of the highest.", "tenant")
+        self._age = gauge("signal_age_seconds", "Age of each source's newest sample; -1 where it is missing.", "signal")
+        self._error = gauge("forecast_error_ratio", "Absolute error of the forecast over what came.", "horizon")
+        self._leader = gauge("is_leader", "1 where this instance may act.")
+        self._lag = gauge("router_epoch_lag", "Epochs that a router is behind.", "router")
+        self._tier_changes = counter("tier_changes", "Tier changes.", "from", "to", "reason")
+        self._moves = counter("ring_moves", "(adapter, slot) pairs that moved.")
+        self._loads = counter("adapter_loads", "Adapter loads asked of engines.", "reason", "result")
+        self._decisions = counter("decisions", "Decisions recorded.", "step", "reason")
+        self._load_s = self._maker(Histogram)("adapter_load_seconds", "How long adapter loads took.")
+        self._tick_s = self._maker(Histogram)("tick_duration_seconds", "How long each step of a tick took.", "step")
+        self._shown: dict[str, Tally[tuple[Gauge, str]]] = {}
+
+    def _maker(self, kind: type) -> Callable[..., Any]:
+        return lambda name, text, *labels: kind(_PREFIX + name, text, ["fleet", *labels], registry=self.registry)
+
+    def observed_load(self, fleet: str, seconds: float) -> None:
+        """One answered adapter load."""
+        self._load_s.labels(fleet).observe(seconds)
+
+    def update(self, view: FleetView, records: Iterable[DecisionRecord]) -> None:
+        """Take one tick in. Series of groups, replicas and tenants that are gone are removed."""
+        fleet, plan = view.fleet, view.plan
+        for gauge, values in self._gauges(view):
+            self._replace(fleet, gauge, values)
+        self._epoch.labels(fleet).set(plan.ring.epoch)
+        self._budget.labels(fleet).set(plan.ring.placed.budget)
+        self._leader.labels(fleet).set(1 if view.leader else 0)
+        self._moves.labels(fleet).inc(plan.ring.placed.moves)
+        for decision in plan.tiers.changed:
+            self._tier_changes.labels(fleet, str(decision.before), decision.after.value, decision.reason.value).inc()
+        for effect, outcome in view.report.outcomes:
+            if isinstance(effect, LoadAdapter) and isinstance(outcome, Applied | Failed):
+                result = "ok" if isinstance(outcome, Applied) else "failed"
+                self._loads.labels(fleet, effect.reason.value, result).inc()
+        for record in records:
+            self._decisions.labels(fleet, record.step, record.reason.value).inc()
+        for step, seconds in view.steps_s.items():
+            self._tick_s.labels(fleet, step).observe(seconds)
+
+    def _gauges(self, view: FleetView) -> Iterable[tuple[Gauge, dict[str, float]]]:
+        plan, seen = view.plan, view.observation
+        decisions = plan.scale.decisions
+        yield self._desired, {name: d.desired for name, d in decisions.items()}
+        yield self._recommended, {name: d.recommended for name, d in decisions.items()}
+        yield self._current, {name: d.current for name, d in decisions.items()}
+        yield self._tenants, {tier.value: n for tier, n in plan.tiers.counts().items()}
+        yield self._thrash, {name: f.thrash for name, f in plan.diagnosis.replicas.items()}
+        worst = sorted(plan.diagnosis.tenants.items(), key=lambda item: (-item[1].aggressor, item[0]))[:TOP_TENANTS]
+        yield self._noisy, {name: f.aggressor for name, f in worst}
+        yield self._age, {n: s.age_s if isinstance(s, Fresh) else -1.0 for n, s in seen.freshness.items()}
+        yield self._lag, {r.id: max(plan.ring.epoch - r.epoch, 0) for r in seen.routers}
+        errors = plan.demand.error_ratio
+        yield self._error, {f"{h:g}s": e for h, e in errors.items() if np.isfinite(e)}
+
+    def _replace(self, fleet: str, gauge: Gauge, values: dict[str, float]) -> None:
+        shown = self._shown.setdefault(fleet, Tally())
+        for known, label in [key for key in shown if key[0] is gauge and key[1] not in values]:
+            known.remove(fleet, label)
+            del shown[known, label]
+        for label, value in values.items():
+            gauge.labels(fleet, label).set(value)
+            shown[gauge, label] = 1
