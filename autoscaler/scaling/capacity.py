@@ -67,11 +67,12 @@ def learn(
         sick = finding is not None and finding.cause in (Cause.THRASH, Cause.BAD_REPLICA, Cause.SLOW_ADAPTER_STORE)
         if replica.state is ReplicaState.READY and tokens and pressure is not None and not sick:
             (saturated if pressure >= 1.0 else calm).append(tokens)
+    since_s = None if not saturated else now_s if memory.saturated_since_s is None else memory.saturated_since_s
     fade = 0.5 ** ((now_s - memory.at_s) / PROVEN_HALF_LIFE_S) if memory.at_s else 1.0
     proven = max([memory.proven_tokens_per_s * fade, *calm])
-    memory = replace(memory, proven_tokens_per_s=proven, at_s=now_s)
-    if not saturated:
-        return memory
+    memory = replace(memory, proven_tokens_per_s=proven, saturated_since_s=since_s, at_s=now_s)
+    if since_s is None or now_s - since_s < policy.signals.window_s:
+        return memory  # rates still cover the time before: they would say less than a replica carries
     mean = sum(saturated) / len(saturated)
     step = max(SMOOTHING, 1.0 / (memory.saturated_samples + 1))
     return replace(

@@ -66,8 +66,8 @@ def bounded(scene: Scene, count: int) -> Step | None:
 
 
 def changes(scene: Scene, count: int) -> Step | None:
-    """No more changes of counts in this hour."""
-    if count == scene.current or scene.changes_left > 0:
+    """No more changes of counts in this hour; a group that has no replica yet may still get its first."""
+    if count == scene.current or scene.changes_left > 0 or scene.current == 0:
         return None
     most = scene.policy.budget.max_changes_per_hour
     return Step(Reason.BUDGET, scene.current, f"budget.maxChangesPerHour {most} is spent: stays at {scene.current}")

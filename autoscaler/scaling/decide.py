@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from autoscaler.domain.decisions import Condition, ScaleDecision
-from autoscaler.domain.fleet import EngineLimits, Group, ReplicaState, Tier
-from autoscaler.domain.signals import Fresh
+from autoscaler.domain.fleet import EngineLimits, Group, PauseMode, ReplicaState, Tier
+from autoscaler.domain.signals import Fresh, Signal
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.scaling.capacity import capacity_of, learn
 from autoscaler.scaling.clamps import clamp
 from autoscaler.scaling.memory import GroupMemory, ScalingMemory
 from autoscaler.scaling.needs import recommend
 from autoscaler.scaling.readings import Readings, read
-from autoscaler.scaling.scene import Scene
+from autoscaler.scaling.scene import Scene, disagree, no_requests
 from autoscaler.scaling.schedule import Bounds, bounds
 from autoscaler.scaling.total import Claim, within_total
 from autoscaler.scaling.view import GroupDemand, ScalePlan, ScaleView
@@ -46,7 +46,8 @@ def decide_scale(
     memory = _with_needs(memory, {name: int(need.value) for name, need in needs.items()}, policy, now_s)
     scenes = [replace(scene, memory=memory.groups[scene.group.name]) for scene in scenes]
     trails = {scene.group.name: clamp(scene, needs[scene.group.name]) for scene in scenes}
-    claims = tuple(_claim(scene, int(trails[scene.group.name][-1].value), view) for scene in scenes)
+    over = sum(scene.current for scene in scenes) > policy.budget.max_replicas_total
+    claims = tuple(_claim(scene, int(trails[scene.group.name][-1].value), view, over) for scene in scenes)
     trails = within_total(claims, trails, policy.budget.max_replicas_total)
     decisions = {
         scene.group.name: ScaleDecision(
@@ -100,7 +101,7 @@ def _scene(
         now_s=now_s,
         wanted=wanted,
         slot_replicas=_slot_replicas(view, policy)[0] if group.tier is Tier.WARM else 0,
-        churn_left=view.churn_left or group.tier is Tier.COLD,
+        churn_left=view.churn_left or group.tier is not Tier.WARM,
         changes_left=policy.budget.max_changes_per_hour - len(memory.changes_s),
     )
 
@@ -122,13 +123,14 @@ def _remember(
             changes.append(now_s)
         last = GroupMemory(now_s, current=group.current_replicas) if seen is None else seen
         unready = readings[group.name].unready > 0
-        requests = view.demand.get(group.name, GroupDemand()).requests_per_s
-        quiet = isinstance(requests, Fresh) and requests.value <= 0 and not readings[group.name].busy
+        wanted, seen_now = view.demand.get(group.name, GroupDemand()), readings[group.name]
+        quiet = no_requests(wanted) and not seen_now.busy
         mine = [r for r in view.replicas if r.group == group.name]
         out[group.name] = replace(
             last,
             pending_since_s=_since_when(unready, last.pending_since_s, now_s),
             idle_since_s=_since_when(quiet, last.idle_since_s, now_s),
+            contradicted_since_s=_since_when(disagree(wanted, seen_now), last.contradicted_since_s, now_s),
             current=group.current_replicas,
             capacity=learn(last.capacity, mine, view.diagnosis, policy, now_s),
         )
@@ -151,16 +153,18 @@ def _with_needs(memory: ScalingMemory, needs: Mapping[str, int], policy: FleetPo
     return replace(memory, groups=groups)
 
 
-def _claim(scene: Scene, desired: int, view: ScaleView) -> Claim:
-    held = scene.group.blocked or scene.group.foreign_actor
-    paused = scene.group.pause.value in ("all", "scale-in")
+def _claim(scene: Scene, desired: int, view: ScaleView, over: bool) -> Claim:
+    """What a group asks of the total. Doubt makes no room for others; it does not excuse from the total itself."""
+    held = bool(scene.group.blocked or scene.group.foreign_actor)
+    paused = scene.group.pause in (PauseMode.ALL, PauseMode.SCALE_IN)
+    doubtful = not (scene.readings.complete or scene.idle or over) and scene.wanted
     return Claim(
         group=scene.group.name,
         tier=scene.group.tier,
         current=scene.current,
         desired=desired,
         least=min(scene.bounds.least, desired),
-        fixed=bool(held or paused),
+        fixed=held or paused or doubtful,
         asked=scene.group.name in view.asked,
     )
 
@@ -171,7 +175,7 @@ def _slot_replicas(view: ScaleView, policy: FleetPolicy) -> tuple[int, int]:
         return 0, 0
     warm = [r for r in view.replicas if r.group == "warm" and r.state is ReplicaState.READY]
     seen = warm[0].limits if warm else EngineLimits()
-    each = max(1, math.floor(policy.limits(Tier.WARM, seen).max_cpu_loras * policy.tiering.slot_fill_ratio))
+    each = max(1, math.floor(policy.limits(Tier.WARM, seen).max_loras * policy.tiering.slot_fill_ratio))
     return math.ceil((view.ring_adapters + view.unplaced_adapters) / each), each
 
 
@@ -191,7 +195,10 @@ def _conditions(scenes: list[Scene], view: ScaleView, policy: FleetPolicy) -> di
                 "only one of the two acts on it"
             )
         if scene.contradicted:
-            out[f"SignalsContradict/{name}"] = f"routers saw no request for {name}, but its engines have work"
+            out[f"SignalsContradict/{name}"] = (
+                f"routers saw {_shown(scene.demand.requests_per_s)} requests/s for {name}, its engines say otherwise; "
+                "is there traffic past the routers, or a stale exporter?"
+            )
     replicas, each = _slot_replicas(view, policy)
     if replicas:
         warm = next((s for s in scenes if s.group.tier is Tier.WARM), None)
@@ -200,7 +207,7 @@ def _conditions(scenes: list[Scene], view: ScaleView, policy: FleetPolicy) -> di
         slots = math.ceil(total / max(now, 1) / policy.tiering.slot_fill_ratio)
         out["AdapterSlotsShort"] = (
             f"{view.unplaced_adapters} adapters with demand have no adapter slot on {now} replicas of {each} each; "
-            f"{replicas} replicas, or {slots} adapters in each replica's host memory, would hold all {total}"
+            f"{replicas} replicas, or {slots} adapter slots in each, would hold all {total}"
         )
     return out
 
@@ -209,3 +216,7 @@ def _since(found: dict[str, str], memory: ScalingMemory, now_s: float) -> tuple[
     since = {name: memory.conditions_s.get(name, now_s) for name in found}
     conditions = tuple(Condition(name, message, since[name]) for name, message in sorted(found.items()))
     return conditions, replace(memory, conditions_s=since)
+
+
+def _shown(signal: Signal) -> str:
+    return f"{signal.value:.3g}" if isinstance(signal, Fresh) else "unknown"

@@ -16,13 +16,15 @@ class CapacityMemory:
     Attributes:
         saturated_tokens_per_s: moving average of the throughput under saturation.
         saturated_samples: ticks behind it; it counts from three on.
-        proven_tokens_per_s: highest throughput carried without pressure, fading by half a day.
+        proven_tokens_per_s: highest throughput carried without pressure; it fades by half in twelve hours.
+        saturated_since_s: since when some replica is saturated, None while none is.
         at_s: the last update.
     """
 
     saturated_tokens_per_s: float = 0.0
     saturated_samples: int = 0
     proven_tokens_per_s: float = 0.0
+    saturated_since_s: float | None = None
     at_s: float = 0.0
 
 
@@ -35,6 +37,7 @@ class GroupMemory:
         needs: (time, recommended) within the stabilisation window, strictly falling: the first is the highest.
         pending_since_s: since when some replica is not ready, None where all are.
         idle_since_s: since when the count of requests is a trustworthy zero, None where it is not.
+        contradicted_since_s: since when routers and engines disagree about there being traffic, None where they agree.
         current: the replica count of the last tick; a change of it is one of the hour's changes.
     """
 
@@ -42,6 +45,7 @@ class GroupMemory:
     needs: tuple[tuple[float, int], ...] = ()
     pending_since_s: float | None = None
     idle_since_s: float | None = None
+    contradicted_since_s: float | None = None
     current: int = 0
     capacity: CapacityMemory = field(default_factory=CapacityMemory)
 

@@ -35,7 +35,7 @@ def dedicated(scene: Scene) -> Step | None:
     )
 
 
-def asleep(scene: Scene) -> Step | None:
+def woken(scene: Scene) -> Step | None:
     """A cold pool wakes on the first request and sleeps when there was none for `idleAfter`."""
     cold = scene.policy.groups.cold
     if scene.group.tier is not Tier.COLD or cold is None:
@@ -43,9 +43,8 @@ def asleep(scene: Scene) -> Step | None:
     requests = scene.demand.requests_per_s
     if isinstance(requests, Fresh) and requests.value > 0:
         return Step(Reason.FIRST_REQUEST, 1, f"{requests.value:.3g} requests/s for cold adapters: at least 1 replica")
-    since = scene.memory.idle_since_s
-    if scene.idle and since is not None and scene.now_s - since >= cold.idle_after_s:
-        return Step(Reason.IDLE, 0, f"no request for {scene.now_s - since:.0f} s (idleAfter {cold.idle_after_s:.0f} s)")
+    if scene.asleep:
+        return Step(Reason.IDLE, 0, f"no request for at least idleAfter, {cold.idle_after_s:.0f} s")
     return Step(Reason.IN_BAND, min(1, scene.current), "the last request is too recent to sleep, or unknown")
 
 
@@ -96,7 +95,7 @@ def ttft(scene: Scene) -> Step | None:
 def forecast(scene: Scene) -> Step | None:
     """Forecast demand over what a replica carries."""
     demand, usable = scene.demand.now_tokens_per_s, scene.usable_tokens_per_s
-    if isinstance(demand, Missing) or isinstance(usable, Missing):
+    if isinstance(demand, Missing) or isinstance(usable, Missing) or scene.asleep:
         return None
     need = math.ceil(demand.value / usable.value - EPSILON)
     per = usable.value / scene.utilisation
@@ -134,7 +133,7 @@ def unheard(scene: Scene) -> Step | None:
     return Step(Reason.SIGNALS_MISSING, scene.current, text)
 
 
-RULES = (unheard, thrash, idle, asleep, dedicated, queue, kv_usage, ttft, forecast, adapter_slots)
+RULES = (unheard, thrash, idle, woken, dedicated, queue, kv_usage, ttft, forecast, adapter_slots)
 
 
 def recommend(scene: Scene) -> Step:
@@ -143,8 +142,7 @@ def recommend(scene: Scene) -> Step:
     if gone is not None:
         return gone
     steps = [step for rule in RULES if (step := rule(scene)) is not None]
-    measured = [step for step in steps if step.reason is not Reason.IN_BAND]
-    if not measured and not steps:
+    if not steps:
         return Step(Reason.SIGNALS_MISSING, scene.current, "no measure of load is known")
     return max(steps, key=lambda step: int(step.value))
 
@@ -156,4 +154,5 @@ def _pressure(scene: Scene, ratio: float, text: str) -> Step:
     if abs(ratio - 1.0) <= tolerance:
         return Step(Reason.WITHIN_TOLERANCE, ready, f"{text}: within {tolerance:.0%}")
     need = math.ceil(ready * ratio - EPSILON)
-    return Step(Reason.SATURATION if ratio > 1 else Reason.HEADROOM, need, f"{text}: {need}")
+    reason = Reason.SATURATION if need > ready else Reason.HEADROOM if need < ready else Reason.IN_BAND
+    return Step(reason, need, f"{text}: {need}")

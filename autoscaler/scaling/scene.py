@@ -48,12 +48,21 @@ class Scene:
     @property
     def idle(self) -> bool:
         """Routers were heard and saw no request, and no engine says otherwise."""
-        return _is_zero(self.demand.requests_per_s) and not self.readings.busy
+        return no_requests(self.demand) and not self.readings.busy
 
     @property
     def contradicted(self) -> bool:
-        """Routers saw no request while engines have work: somebody sends past the routers, or a source lies."""
-        return _is_zero(self.demand.requests_per_s) and self.readings.busy
+        """Routers and engines have disagreed for longer than a long answer lasts: a source lies, or is passed by."""
+        since = self.memory.contradicted_since_s
+        return since is not None and self.now_s - since >= self.policy.diagnosis.window_s
+
+    @property
+    def asleep(self) -> bool:
+        """A cold pool without a request for `idleAfter`: no forecast keeps it up, since the next request wakes it."""
+        cold, since = self.policy.groups.cold, self.memory.idle_since_s
+        if self.group.tier is not Tier.COLD or cold is None or since is None or not self.idle:
+            return False
+        return self.now_s - since >= cold.idle_after_s
 
     @property
     def pending_s(self) -> float:
@@ -88,5 +97,15 @@ class Scene:
         return Fresh(capacity.value * self.utilisation)
 
 
-def _is_zero(signal: Signal) -> bool:
-    return isinstance(signal, Fresh) and signal.value <= 0.0
+def no_requests(demand: GroupDemand) -> bool:
+    """Whether routers were heard and saw no request."""
+    return isinstance(demand.requests_per_s, Fresh) and demand.requests_per_s.value <= 0.0
+
+
+def disagree(demand: GroupDemand, readings: Readings) -> bool:
+    """Routers saw no request while engines work, or requests while every engine says that nothing happens."""
+    if not isinstance(demand.requests_per_s, Fresh):
+        return False
+    if demand.requests_per_s.value <= 0.0:
+        return readings.busy
+    return readings.complete and readings.tokens_per_s == 0.0 and not readings.busy

@@ -17,7 +17,7 @@ from autoscaler.scaling.scene import Scene
 def signals(scene: Scene, n: int) -> Step | None:
     """Every READY replica was heard, or there is trustworthily no traffic."""
     if scene.contradicted:
-        return _keep(scene, Reason.SIGNALS_CONTRADICT, "routers saw no request while engines have work")
+        return _keep(scene, Reason.SIGNALS_CONTRADICT, "routers and engines disagree about traffic")
     if scene.idle or scene.readings.complete:
         return None
     return _keep(scene, Reason.SIGNALS_MISSING, "not every ready replica shows its queue and KV use")
@@ -48,7 +48,7 @@ def load(scene: Scene, n: int) -> Step | None:
     checks = [
         ("waiting requests per replica", readings.waiting / n, scaling.queue_per_replica * room),
         ("KV use", readings.kv_usage / n, scaling.kv_usage_ratio * kv_room),
-        ("mean TTFT in s", readings.ttft_mean_s, scene.ttft_target_s),
+        ("seconds of wait", _wait_s(scene), scene.ttft_target_s),
     ]
     usable = scene.usable_tokens_per_s
     if isinstance(usable, Fresh):
@@ -65,6 +65,8 @@ def load(scene: Scene, n: int) -> Step | None:
 def horizon(scene: Scene, n: int) -> Step | None:
     """The forecast's upper band over the scale-in horizon fits n."""
     demand, usable = scene.demand.horizon_tokens_per_s, scene.usable_tokens_per_s
+    if scene.asleep:
+        return None
     if isinstance(demand, Missing):
         return None if scene.idle else _keep(scene, Reason.SIGNALS_MISSING, f"no forecast ({demand.why})")
     if isinstance(usable, Missing) or demand.value <= usable.value * n:
@@ -76,6 +78,8 @@ def horizon(scene: Scene, n: int) -> Step | None:
 
 def stabilised(scene: Scene, n: int) -> Step | None:
     """Nothing within the window needed more than n, and the window is full."""
+    if scene.asleep:
+        return None
     window = scene.policy.scaling.scale_in.stabilisation_s
     seen = scene.now_s - scene.memory.first_seen_s
     if seen < window:
@@ -107,10 +111,22 @@ def shrink(scene: Scene, recommended: int) -> tuple[Step, ...]:
     for n in range(max(lowest, 0), scene.current):
         held = next((found for rule in CONDITIONS if (found := rule(scene, max(n, 1))) is not None), None)
         if held is None:
-            if n > recommended:
-                return (Step(Reason.STEP_LIMIT, n, f"at most {step} fewer in a tick"),)
-            return ()
+            limited = (Step(Reason.STEP_LIMIT, n, f"at most {step} fewer in a tick"),) if n > recommended else ()
+            return (*limited, _fits(scene, n))
     return () if held is None else (held,)
+
+
+def _fits(scene: Scene, n: int) -> Step:
+    if scene.idle:
+        return Step(Reason.IDLE, n, "no traffic, and nothing within the window needed more")
+    text = f"load, forecast and the last {scene.policy.scaling.scale_in.stabilisation_s:.0f} s fit {n} with margin"
+    return Step(Reason.HEADROOM, n, text)
+
+
+def _wait_s(scene: Scene) -> float | None:
+    """Time in the queue, or TTFT where engines do not tell it: long prompts are slow on any number of replicas."""
+    queue_s = scene.readings.queue_time_s
+    return scene.readings.ttft_mean_s if queue_s is None else queue_s
 
 
 def _keep(scene: Scene, reason: Reason, text: str) -> Step:

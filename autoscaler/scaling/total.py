@@ -1,6 +1,6 @@
 """One budget over all groups: who gets replicas when `budget.maxReplicasTotal` does not hold all of them.
 
-In order: groups that nobody may touch; every group's minimum, warm and asked-for ones first; what already runs; growth.
+In order: groups that may not shrink; every group's minimum, the warm group's first; what already runs; growth.
 So a group that was asked for takes its first replica from the warm group, and one that load alone wants waits.
 Worked numbers: 8 in all, warm runs 8 and wants 8, a tenant was promised a group: warm 7, hot 1.
 """
@@ -21,7 +21,7 @@ class Claim:
     Attributes:
         desired: after the group's own limits.
         least: never fewer, where the budget holds it.
-        fixed: nobody may touch it (paused, blocked, foreign actor): it takes what runs.
+        fixed: it may not shrink (paused, blocked, foreign actor), so what runs is taken from the budget first.
         asked: a hot group that the policy or an operator asked for.
     """
 
@@ -41,19 +41,17 @@ class Claim:
 
     def levels(self) -> tuple[int, int, int]:
         """Counts to reach at each level: minimum, what runs, all."""
-        if self.fixed:
-            return self.desired, self.desired, self.desired
         first = self.least if self.asked or self.current else 0
         least = min(self.desired, first)
         return least, max(least, min(self.current, self.desired)), self.desired
 
 
 def share(claims: tuple[Claim, ...], most: int) -> dict[str, int]:
-    """Replicas per group, `most` in all; fixed groups are served even beyond it, since nobody may shrink them."""
-    granted = {claim.group: claim.desired if claim.fixed else 0 for claim in claims}
+    """Replicas per group, `most` in all; fixed groups keep what runs even beyond it."""
+    granted = {claim.group: min(claim.current, claim.desired) if claim.fixed else 0 for claim in claims}
     left = most - sum(granted.values())
     for level in range(3):
-        for claim in sorted(claims, key=lambda c: c.rank):
+        for claim in sorted(claims, key=lambda c: (level == 0 and c.tier is not Tier.WARM, c.rank)):
             more = max(0, min(claim.levels()[level] - granted[claim.group], left))
             granted[claim.group] += more
             left -= more

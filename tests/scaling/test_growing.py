@@ -1,0 +1,135 @@
+"""Growth: at once, by the highest need, within its limits."""
+
+import pytest
+
+from autoscaler.domain.decisions import Reason
+from autoscaler.domain.diagnosis import Cause
+from autoscaler.domain.fleet import ReplicaState
+from tests.scaling.building import NOON, SILENT, demand, found, measured, policy, replicas, settled, signals, warm
+
+
+def test_a_queue_over_its_target_asks_for_replicas_in_proportion():
+    got = warm(4, replicas(4, signals(waiting=7.5)))
+    assert (got.recommended, got.desired, got.reason) == (6, 6, Reason.SATURATION)
+    assert "7.5 requests wait for compute per ready replica, target 5" in got.trail[-1].message
+
+
+def test_a_queue_within_tolerance_changes_nothing():
+    got = warm(4, replicas(4, signals(waiting=5.4)))
+    assert (got.desired, got.reason) == (4, Reason.WITHIN_TOLERANCE)
+
+
+def test_requests_that_wait_for_an_adapter_slot_are_no_queue():
+    got = warm(4, replicas(4, signals(waiting=20, deferred=20)))
+    assert got.desired <= 4
+
+
+def test_kv_use_over_its_target_asks_for_replicas_in_proportion():
+    got = warm(4, replicas(4, signals(kv=0.96)))
+    assert (got.desired, got.reason) == (5, Reason.SATURATION)
+
+
+def test_forecast_demand_over_capacity_asks_for_replicas():
+    got = warm(4, wanted=demand(4200.0))
+    assert (got.desired, got.reason) == (6, Reason.FORECAST_DEMAND)
+    assert got.trail[-1].message == "4200 tokens/s (upper band) over 1000 a replica at 0.70: 6"
+
+
+def test_forecast_demand_within_tolerance_changes_nothing():
+    got = warm(4, wanted=demand(2900.0))
+    assert (got.desired, got.reason) == (4, Reason.WITHIN_TOLERANCE)
+
+
+def test_without_any_known_capacity_the_forecast_asks_for_nothing():
+    got = warm(4, wanted=demand(50_000.0), told=policy(capacity=None))
+    assert got.desired <= 4
+
+
+def test_the_highest_need_wins_and_its_reason_is_told():
+    got = warm(4, replicas(4, signals(waiting=6, kv=0.9)), demand(6000.0))
+    assert (got.recommended, got.reason) == (9, Reason.STEP_LIMIT)
+    assert got.trail[0].reason is Reason.FORECAST_DEMAND
+
+
+def test_growth_is_limited_to_the_step():
+    got = warm(4, replicas(4, signals(waiting=50)))
+    assert (got.recommended, got.desired, got.reason) == (40, 8, Reason.STEP_LIMIT)
+
+
+def test_growth_stops_at_the_maximum():
+    got = warm(14, replicas(14, signals(waiting=50)))
+    assert (got.desired, got.reason) == (16, Reason.BOUNDS)
+    assert "groups.warm.maxReplicas is 16" in got.trail[-1].message
+
+
+def test_slow_first_tokens_with_a_queue_for_compute_ask_for_one_more():
+    slow = signals(waiting=2, kv=0.5, ttft_mean_s=3.0, queue_time_mean_s=2.0, requests_per_s=2.0)
+    got = warm(4, replicas(4, slow))
+    assert (got.desired, got.reason) == (5, Reason.SATURATION)
+    assert "mean TTFT 3 s over 1 s" in got.trail[0].message
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        signals(waiting=0, kv=0.2, ttft_mean_s=3.0, queue_time_mean_s=2.0),
+        signals(waiting=2, kv=0.2, ttft_mean_s=3.0, queue_time_mean_s=0.1),
+        signals(waiting=2, kv=0.5, ttft_mean_s=1.05, queue_time_mean_s=1.0),
+    ],
+    ids=["nobody waits", "the wait is not the queue's", "within tolerance"],
+)
+def test_slow_first_tokens_that_replicas_would_not_shorten_ask_for_nothing(seen):
+    assert warm(4, replicas(4, seen)).recommended <= 4
+
+
+def test_slow_first_tokens_from_thrash_ask_for_nothing():
+    slow = signals(waiting=4, deferred=3, kv=0.5, ttft_mean_s=9.0, queue_time_mean_s=8.0)
+    got = warm(4, replicas(4, slow), diagnosis=found(Cause.THRASH))
+    assert (got.desired, got.reason) == (4, Reason.THRASH_NOT_SATURATION)
+
+
+def test_replicas_without_a_machine_stop_growth():
+    seen = replicas(4, signals(waiting=20)) + replicas(2, SILENT, state=ReplicaState.PENDING, first=4)
+    got = warm(6, seen)
+    assert (got.recommended, got.desired, got.reason) == (16, 6, Reason.PENDING_REPLICAS)
+
+
+def test_starting_replicas_stop_growth_by_pressure():
+    seen = replicas(4, signals(waiting=20)) + replicas(2, SILENT, state=ReplicaState.STARTING, first=4)
+    got = warm(6, seen)
+    assert (got.desired, got.reason) == (6, Reason.PENDING_REPLICAS)
+
+
+def test_starting_replicas_do_not_stop_growth_that_a_forecast_asks_for():
+    seen = replicas(4) + replicas(2, SILENT, state=ReplicaState.STARTING, first=4)
+    got = warm(6, seen, demand(6000.0))
+    assert (got.desired, got.reason) == (9, Reason.FORECAST_DEMAND)
+
+
+def test_pending_replicas_count_as_no_load():
+    """Four ready replicas exactly at target and four pending: 4 replicas' worth of load, not 8."""
+    seen = replicas(4, signals(waiting=5)) + replicas(4, SILENT, state=ReplicaState.PENDING, first=4)
+    assert warm(8, seen).recommended == 4
+
+
+def test_pods_that_do_not_exist_yet_are_pending_too():
+    got = warm(6, replicas(4, signals(waiting=20)))
+    assert (got.desired, got.reason) == (6, Reason.PENDING_REPLICAS)
+    assert "2 replicas have no machine yet" in got.trail[-1].message
+
+
+def test_stuck_replicas_stop_nothing():
+    seen = replicas(4, signals(waiting=10)) + replicas(1, SILENT, state=ReplicaState.PENDING, first=4)
+    memory = settled(5, pending_since_s=NOON - 901.0)
+    got = warm(5, seen, memory=memory)
+    assert (got.desired, got.reason) == (8, Reason.SATURATION)
+
+
+def test_capacity_is_what_was_measured_under_saturation():
+    got = warm(4, wanted=demand(4200.0), told=policy(capacity=None), memory=measured(4, 2000.0))
+    assert got.recommended == 3
+
+
+def test_a_load_carried_calmly_raises_the_measured_capacity():
+    got = warm(4, wanted=demand(4100.0), told=policy(capacity=None), memory=measured(4, 1000.0, proven=3000.0))
+    assert got.recommended == 2
