@@ -26,6 +26,16 @@ default below; unknown keys are refused, and so are anchors, tags, duplicate key
 Durations are numbers with a unit (`500ms`, `30s`, `5m`, `1h30m`, `2d`). Texts that YAML 1.1 takes for something else
 (`on`, `no`, `1.10`, `18:00`) need quotes. `lora-autoscaler policy check FILE...` names all that is wrong at once.
 
+A folder of policies is read whole: two files may name neither one fleet nor one target. A file that does not pass keeps
+the policy that was there before, with a condition that says why.
+
+A catalogue (`spec.adapters.file`, `configMap`) is a YAML list of the entries described below, or of bare ids:
+
+```yaml
+- {id: billing, tenant: acme, source: /adapters/billing-v2, rank: 16, revision: "2"}
+- support # tenant `support`; its source is `spec.adapters.pathTemplate`
+```
+
 This page is made from the code, and a test compares the two.
 """
 

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TypeAlias
 
 SHOWN = 60
+MAX_ERRORS = 200
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -87,16 +88,29 @@ class Report:
     homes: dict[str, str] = field(default_factory=dict)
     errors: list[PolicyError] = field(default_factory=list)
     lines: dict[str, int] = field(default_factory=dict)
+    left_out: int = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether further errors are only counted: nobody reads more, and a hostile file could have a million."""
+        return len(self.errors) >= MAX_ERRORS
 
     def add(self, path: str, found: str, allowed: str, message: str, line: int | None = None) -> None:
         """Note an error; the line is looked up by path where none is given."""
+        if self.full:
+            self.left_out += 1
+            return
         if line is None:
             line = self.lines.get(path)
         self.errors.append(PolicyError(path, found, allowed, message, self.file, line))
 
     def sorted(self) -> tuple[PolicyError, ...]:
-        """All errors, by line, then as found."""
-        return tuple(sorted(self.errors, key=lambda e: e.line or 0))
+        """All errors, by line, then as found; past MAX_ERRORS their number only."""
+        found = sorted(self.errors, key=lambda e: e.line or 0)
+        if self.left_out:
+            message = f"{self.left_out:,} more errors are not shown; mend these first"
+            found.append(PolicyError("", f"{self.left_out:,} more errors", "no errors", message, self.file))
+        return tuple(found)
 
 
 def shown(text: str) -> str:

@@ -252,6 +252,8 @@ class Text:
 
     def fault(self, text: str) -> str:
         """What is wrong with a text, a clause; empty where nothing is."""
+        if text != text.strip():
+            return "it begins or ends with a space; take it away"
         size = len(text.encode("utf-8", "surrogatepass"))
         if not self.least_bytes <= size <= self.most_bytes:
             return f"it has {size:,} bytes; {self.least_bytes} to {self.most_bytes:,} are allowed"

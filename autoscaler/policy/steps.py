@@ -299,9 +299,6 @@ class Forecasting:
     )
     day_s: float = key(Duration(60), 86400.0, "Length of the season; the demo's day is shorter.")
     history_s: float = key(Duration(), 7 * 86400.0, "How far back memory is filled from Prometheus at start; 0: not.")
-    upper_quantile_ratio: float = key(
-        Number(0.5, 0.999), 0.9, "The upper band that decisions use, calibrated to this coverage.", name="upperQuantile"
-    )
     learned: bool = key(
         Flag(), True, "Whether a learned model may serve where it beats the cheap ones on the last day."
     )

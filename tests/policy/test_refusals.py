@@ -140,6 +140,13 @@ def test_everything_that_is_wrong_comes_at_once_in_the_files_order() -> None:
     ]
 
 
+def test_past_two_hundred_errors_only_their_number_is_told() -> None:
+    found = errors(spec("\n".join(f"k{i}: 1" for i in range(1_000))))
+    assert len(found) == 201
+    assert found[-1].message == "800 more errors are not shown; mend these first"
+    assert found[0].path == "spec.k0"
+
+
 def test_an_error_prints_as_file_line_path_and_sentence_and_exports_as_json() -> None:
     error = only(spec("tickInterval: 15"))
     assert str(error).startswith("x.yaml:6: spec.tickInterval: 15 is not allowed here: a unit is missing")
