@@ -46,9 +46,9 @@ class Ledger:
             self.loads[slot] += share
             self.residents[slot] += 1
 
-    def least_loaded(self, count: int, besides: Collection[int]) -> list[int]:
+    def least_loaded(self, count: int, besides: Collection[int], closed: Collection[int]) -> list[int]:
         """The `count` slots with least load that can hold one more resident, lower index on ties; perhaps fewer."""
-        excluded = self.closed.union(besides)
+        excluded = {*besides, *closed}
         most = self.max_residents
         found = [slot for slot, residents in enumerate(self.residents) if residents < most and slot not in excluded]
         return nsmallest(count, found, key=self.loads.__getitem__)

@@ -229,7 +229,7 @@ class _Seating:
             if slot not in chosen and slot not in ledger.closed and ledger.takes(slot, share):
                 chosen.add(slot)
         if len(chosen) < count:
-            chosen.update(ledger.least_loaded(count - len(chosen), chosen))
+            chosen.update(ledger.least_loaded(count - len(chosen), chosen, ledger.closed.difference(before)))
         return [slot for slot in ranked if slot in chosen]
 
     def _ranked(self, row: int) -> list[int]:

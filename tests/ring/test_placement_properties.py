@@ -1,6 +1,7 @@
 """Each property that the specification promises of a placement, over random memberships, loads and histories."""
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -8,12 +9,14 @@ from autoscaler.ring import Limits, Placement, moves_between, place
 
 ROOMY = Limits(residents_per_slot=10_000)
 
-# Together the properties below see well over 1,000 random memberships.
-many = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+pytestmark = pytest.mark.slow
+
+# Seven properties: together they see more than 1,000 random memberships.
+many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
-def fleets(draw, min_slots=1, max_slots=24, max_adapters=120):
+def fleets(draw, min_slots=1, max_slots=24, max_adapters=80):
     """(adapters, loads, slots): skewed, even, sparse or zero loads; slot numbers with gaps."""
     n = draw(st.integers(1, max_adapters))
     seed = draw(st.integers(0, 2**32 - 1))
