@@ -6,7 +6,18 @@ done.
 """
 
 from autoscaler.planner.approval import Proposal
+from autoscaler.planner.explain import Explanation, UnknownSubjectError, explain
 from autoscaler.planner.memory import PlannerMemory, checkpoint, restored
 from autoscaler.planner.plan import FleetPlan, plan
 
-__all__ = ["FleetPlan", "PlannerMemory", "Proposal", "checkpoint", "plan", "restored"]
+__all__ = [
+    "Explanation",
+    "FleetPlan",
+    "PlannerMemory",
+    "Proposal",
+    "UnknownSubjectError",
+    "checkpoint",
+    "explain",
+    "plan",
+    "restored",
+]
