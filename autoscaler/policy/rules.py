@@ -128,13 +128,19 @@ def schedules(policy: FleetPolicy) -> Iterator[Fault]:
             )  # fmt: skip
 
 
+def _asking(policy: FleetPolicy) -> list[str]:
+    """Tenants that need a hot group whatever their load."""
+    pinned = {tenant for tenant, tier in policy.tiering.pins.items() if tier is Tier.HOT}
+    return sorted(pinned | policy.slo.dedicated)
+
+
 def promises(policy: FleetPolicy) -> Iterator[Fault]:
     """Who was promised a group, or pinned to one, can have it."""
-    hot, pins = policy.groups.hot, policy.tiering.pins
-    pinned = {t for t, tier in pins.items() if tier is Tier.HOT}
-    asking = sorted(pinned | policy.slo.dedicated)
+    hot, pins, asking = policy.groups.hot, policy.tiering.pins, _asking(policy)
     for tenant in asking:
-        path = join("tiering.pins", tenant) if tenant in pinned else join("slo.tenants", tenant) + ".isolation"
+        path = (
+            join("tiering.pins", tenant) if pins.get(tenant) is Tier.HOT else join("slo.tenants", tenant) + ".isolation"
+        )
         if hot is None:
             message = f"tenant `{tenant}` needs a hot group, but `groups.hot` is none"
             yield Fault(path, "hot", "warm or cold, or hot groups", message, ("groups.hot",))
@@ -185,10 +191,12 @@ def budget(policy: FleetPolicy) -> Iterator[Fault]:
     """All minimums together fit the total."""
     groups, total = policy.groups, policy.budget.max_replicas_total
     need = groups.warm.min_replicas + (groups.cold.min_replicas if groups.cold else 0)
-    need += groups.hot.min_replicas * len(policy.slo.dedicated) if groups.hot else 0
+    need += groups.hot.min_replicas * len(_asking(policy)) if groups.hot else 0
     if need > total:
         message = f"the groups' minimums and promised hot groups need {need} replicas, but maxReplicasTotal is {total}"
-        yield Fault("budget.maxReplicasTotal", str(total), f"at least {need}", message, ("groups", "slo"))
+        yield Fault(
+            "budget.maxReplicasTotal", str(total), f"at least {need}", message, ("groups", "slo", "tiering.pins")
+        )
 
 
 def reachable(policy: FleetPolicy) -> Iterator[Fault]:
@@ -204,14 +212,15 @@ def reachable(policy: FleetPolicy) -> Iterator[Fault]:
         yield Fault(
             "scaling.kvUsage", figure(scaling.kv_usage_ratio), f"at most {most}", message, ("scaling.tolerance",)
         )
-    seqs = policy.limits(Tier.WARM, EngineLimits(max_num_seqs=0)).max_num_seqs
-    if seqs and scaling.queue_per_replica * top > seqs:
-        queue, most = figure(scaling.queue_per_replica), figure(int(seqs / top * 10) / 10)
+    unstated = EngineLimits(max_num_seqs=0)
+    batches = [n for tier, _, _ in groups_of(policy) if (n := policy.limits(tier, unstated).max_num_seqs)]
+    if batches and scaling.queue_per_replica * top > min(batches):
+        queue, most = figure(scaling.queue_per_replica), figure(int(min(batches) / top * 10) / 10)
         message = (
-            f"queuePerReplica {queue} is out of reach where a replica runs {seqs} requests (maxNumSeqs): more than a "
-            f"whole batch would have to wait; at most {most} is of use"
+            f"queuePerReplica {queue} is out of reach where a replica runs {min(batches)} requests (maxNumSeqs): more "
+            f"than a whole batch would have to wait; at most {most} is of use"
         )
-        uses = ("engine.limits", "groups.warm.limits", "scaling.tolerance")
+        uses = ("engine.limits", "groups", "scaling.tolerance")
         yield Fault("scaling.queuePerReplica", queue, f"at most {most}", message, uses)
 
 
@@ -239,7 +248,7 @@ def forecast(policy: FleetPolicy) -> Iterator[Fault]:
             found = ", ".join(map(duration, values)) or "an empty list"
             yield Fault(f"forecast.{name}", found, "ascending durations", f"{name} must be ascending and not empty")
     for i, horizon_s in enumerate(said.horizons_s):
-        if horizon_s % said.bucket_s:
+        if abs(horizon_s / said.bucket_s - round(horizon_s / said.bucket_s)) > 1e-6:
             message = f"horizon {duration(horizon_s)} is no multiple of bucket {duration(said.bucket_s)}"
             path = f"forecast.horizons[{i}]"
             yield Fault(path, duration(horizon_s), "a multiple of forecast.bucket", message, ("forecast.bucket",))

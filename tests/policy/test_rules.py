@@ -109,6 +109,18 @@ BROKEN = {
         "at most 7.2",
         "runs 8 requests",
     ),
+    "queue target over the cold group's batch": (
+        "scaling: {queuePerReplica: 9}\ngroups: {cold: {limits: {maxNumSeqs: 8}}}",
+        "spec.scaling.queuePerReplica",
+        "at most 7.2",
+        "runs 8 requests",
+    ),
+    "pins over the total": (
+        "tiering: {pins: {a: hot, b: hot}}\nbudget: {maxReplicasTotal: 3}",
+        "spec.budget.maxReplicasTotal",
+        "at least 4",
+        "need 4 replicas",
+    ),
     "host memory below adapter slots": (
         "engine: {limits: {maxLoras: 16, maxCpuLoras: 8}}",
         "spec.engine.limits.maxCpuLoras",
@@ -245,6 +257,7 @@ FINE = {
         'from: "08:00", to: "12:00", timeZone: Europe/Berlin', 'from: "08:00", to: "12:00", timeZone: Asia/Tokyo'
     ),
     "whole day": schedules('from: "00:00", to: "24:00"'),
+    "horizons in fractions": "forecast: {bucket: 1100ms, horizons: [3300ms, 1h6m], horizon: 3300ms}",
     "kv target within the tolerance": "scaling: {kvUsage: 0.9}",
     "overflow with a resolver": "ring: {overflow: any}\nengine: {resolver: true}",
     "pinned cold without a cold group": "tiering: {pins: {acme: cold}}",
