@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from autoscaler.simulator.engine.profile import EngineLimits, ProfileError, load_profile
@@ -24,6 +25,12 @@ def main(argv: list[str] | None = None) -> int:
     except (ProfileError, OSError) as error:
         print(f"the engine on {given.host}:{given.port} does not start: {error}", file=sys.stderr)
         return 2
+
+
+def options_from(arguments: Sequence[str]) -> EngineOptions:
+    """What a pod's command line asks of its engine; options of vLLM that mean nothing here are passed over."""
+    given, _ = _parser().parse_known_args(arguments)
+    return _options(given)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -18,6 +18,8 @@ from tests.e2e.parts.controlplane import ControlPlane
 from tests.e2e.parts.podlife import Engine, Json, PodLife, StartEngine, condition
 
 STRATEGIC = "application/strategic-merge-patch+json"
+AWAY = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError)  # of which TimeoutError is one
+"""The API server does not answer, or not now: try again. Any other refusal is a fault of the test kubelet."""
 
 
 def _claim_loopback_network() -> tuple[int, socket.socket]:
@@ -162,7 +164,7 @@ class TestKubelet:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+        with contextlib.suppress(*AWAY):
             for life in self._lives.values():
                 await self._delete(life.pod)
             for name in self.node_names:
@@ -188,7 +190,10 @@ class TestKubelet:
             if got.status in (404, 409):
                 return {}
             if got.status >= 400:
-                raise aiohttp.ClientError(f"{method} {path}: {got.status} {await got.text()}")
+                busy = got.status == 429 or got.status >= 500
+                raise (aiohttp.ClientConnectionError if busy else aiohttp.ClientError)(
+                    f"{method} {path}: {got.status} {await got.text()}"
+                )
             answer: Json = await got.json()
             return answer
 
@@ -209,7 +214,7 @@ class TestKubelet:
                         if event["type"] == "ERROR":
                             break
                         self._take(known, event["type"], event["object"], seen)
-            except (aiohttp.ClientError, TimeoutError, OSError):
+            except AWAY:
                 await asyncio.sleep(0.2)
 
     @staticmethod
@@ -261,7 +266,7 @@ class TestKubelet:
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
         try:
             await self._call("PATCH", f"{_path(pod)}/status", body, STRATEGIC)
-        except (aiohttp.ClientConnectionError, TimeoutError):
+        except AWAY:
             return False
         return True
 
@@ -269,7 +274,7 @@ class TestKubelet:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         try:
             await self._call("DELETE", _path(pod), options)
-        except (aiohttp.ClientConnectionError, TimeoutError):
+        except AWAY:
             return False
         return True
 
@@ -286,7 +291,7 @@ class TestKubelet:
                 bound = [other for other in self._pods.values() if other["spec"].get("nodeName")]
                 try:
                     await self._place(pod, choose_node(pod, ours, bound))
-                except (aiohttp.ClientConnectionError, TimeoutError):
+                except AWAY:
                     asyncio.get_running_loop().call_later(0.2, self._changed.set)
 
     async def _place(self, pod: Json, node: str | None) -> None:

@@ -1,0 +1,58 @@
+"""The fleet that the tests of the Kubernetes connector act on behaves as a vLLM fleet in a cluster does."""
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.kubernetes.fleet import FleetUnderTest, url_of
+from tests.e2e.parts.controlplane import ControlPlane
+
+
+@pytest.fixture
+def fleet(control_plane: ControlPlane, namespace: str) -> Iterator[FleetUnderTest]:
+    with FleetUnderTest(control_plane, namespace) as running:
+        yield running
+
+
+def post(url: str, body: dict[str, Any]) -> bytes:
+    data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=20) as answer:
+        return bytes(answer.read())
+
+
+def test_pods_serve_the_adapters_that_their_command_line_gives_them(fleet: FleetUnderTest) -> None:
+    (pod,) = fleet.deploy(1, "--max-loras", "2", "--adapter", "/adapters/a=16", "--enable-lora")
+    post(f"{url_of(pod)}/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "/adapters/a"})
+    answer = json.loads(post(f"{url_of(pod)}/v1/completions", {"model": "a", "prompt": "hello", "max_tokens": 4}))
+    assert answer["usage"]["completion_tokens"] == 4
+    assert fleet.engine(pod.metadata.name).options.limits.max_loras == 2
+
+
+@pytest.mark.parametrize(("kind", "max_surge"), [("Deployment", 1), ("Deployment", 0), ("StatefulSet", 0)])
+def test_a_rolling_restart_replaces_every_pod_and_keeps_all_but_one_ready(
+    fleet: FleetUnderTest, kind: Any, max_surge: int
+) -> None:
+    old = {pod.metadata.uid for pod in fleet.deploy(3, kind=kind, max_surge=max_surge, pre_stop_sleep_s=0)}
+    fleet.restart()
+    fewest, left, deadline_s = 3, old, time.monotonic() + 60
+    while left and time.monotonic() < deadline_s:
+        ready = {pod.metadata.uid for pod in fleet.ready()}
+        fewest, left = min(fewest, len(ready)), {pod.metadata.uid for pod in fleet.pods()} & old
+    assert not left, "every pod was replaced"
+    assert fewest >= (3 if max_surge else 2)
+    fleet.wait_ready(3)
+
+
+def test_an_engine_that_crashes_comes_back_without_its_adapters(fleet: FleetUnderTest) -> None:
+    (pod,) = fleet.deploy(1, "--adapter", "/adapters/a=16")
+    post(f"{url_of(pod)}/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "/adapters/a"})
+    fleet.kubelet.engine(pod.metadata.name).close()
+    fleet.wait_ready(0)
+    (again,) = fleet.wait_ready(1)
+    assert again.metadata.uid == pod.metadata.uid
+    with urllib.request.urlopen(f"{url_of(again)}/v1/models", timeout=5) as answer:
+        assert [model["id"] for model in json.load(answer)["data"]] == ["base"]
