@@ -1,0 +1,116 @@
+"""Arrivals as columns, what a trace is, and how one is cut, thinned and sped up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+CHUNK = 65_536
+
+
+class TraceError(ValueError):
+    """A trace that cannot be read; the message names the file, the line and what was expected there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Requests in order of time: columns of one length, at most some 65,536 a chunk.
+
+    Attributes:
+        time_s: seconds since the trace began, ascending, also from chunk to chunk.
+        adapter: index of the trace's adapters.
+        prompt_tokens, output_tokens: at least 1.
+    """
+
+    time_s: Floats
+    adapter: Ints
+    prompt_tokens: Ints
+    output_tokens: Ints
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    def take(self, rows: npt.NDArray[np.bool_] | Ints) -> Arrivals:
+        """These rows only."""
+        return Arrivals(self.time_s[rows], self.adapter[rows], self.prompt_tokens[rows], self.output_tokens[rows])
+
+
+class Trace(Protocol):
+    """A source of arrivals that can be read again from its beginning, each time alike."""
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names by index."""
+        ...
+
+    def chunks(self, start_s: float = 0.0) -> Iterator[Arrivals]:
+        """All arrivals; those before `start_s` may be left out where that is cheaper than drawing them."""
+        ...
+
+
+def shaped(
+    trace: Trace,
+    *,
+    start_s: float = 0.0,
+    duration_s: float = float("inf"),
+    scale: float = 1.0,
+    speed: float = 1.0,
+    seed: int = 0,
+) -> Iterator[Arrivals]:
+    """The slice [start, start + duration) of a trace, with `scale` times its requests, in a `speed`-th of its time.
+
+    Below 1 `scale` keeps each request by chance; above, each is repeated, its copies spread over the gap to the next one.
+    Times count from the slice's start. Output lengths and service times are not touched by `speed`.
+    """
+    if not (scale > 0 and speed > 0):
+        raise TraceError(f"scale and speed must be above 0, not {scale:g} and {speed:g}")
+    rng = np.random.default_rng(seed)
+    for chunk in trace.chunks(start_s):
+        if chunk.time_s[0] >= start_s + duration_s:
+            return
+        chunk = chunk.take((chunk.time_s >= start_s) & (chunk.time_s < start_s + duration_s))
+        chunk = _scaled(chunk, scale, rng)
+        if len(chunk):
+            yield Arrivals((chunk.time_s - start_s) / speed, chunk.adapter, chunk.prompt_tokens, chunk.output_tokens)
+
+
+def _scaled(chunk: Arrivals, scale: float, rng: np.random.Generator) -> Arrivals:
+    if scale == 1.0 or not len(chunk):
+        return chunk
+    whole = int(scale)
+    copies = whole + (rng.random(len(chunk)) < scale - whole).astype(np.int64)
+    rows = np.repeat(np.arange(len(chunk)), copies)
+    out = chunk.take(rows)
+    is_copy = np.zeros(len(rows), np.bool_)
+    is_copy[1:] = rows[1:] == rows[:-1]
+    gap_s = np.diff(chunk.time_s, append=chunk.time_s[-1])[rows]
+    time_s = out.time_s + np.where(is_copy, rng.random(len(rows)), 0.0) * gap_s
+    order = np.argsort(time_s, kind="stable")
+    return Arrivals(time_s[order], out.adapter[order], out.prompt_tokens[order], out.output_tokens[order])
+
+
+def zipf_weights(adapters: int, exponent: float) -> Floats:
+    """Popularity of `adapters` adapters, the first the most popular: float64 (adapters), sum 1."""
+    weights = np.arange(1, adapters + 1, dtype=np.float64) ** -exponent
+    return np.asarray(weights / weights.sum())
+
+
+class ZipfAdapters:
+    """Draws adapters for a trace that knows none, the same ones for the same seed."""
+
+    def __init__(self, adapters: int, exponent: float, seed: int) -> None:
+        self.names = tuple(f"adapter-{i:04d}" for i in range(adapters))
+        self._edges = np.cumsum(zipf_weights(adapters, exponent))
+        self._rng = np.random.default_rng((seed, 1))
+
+    def draw(self, count: int) -> Ints:
+        """`count` indices."""
+        drawn = np.searchsorted(self._edges, self._rng.random(count), side="right")
+        return np.minimum(drawn, len(self._edges) - 1).astype(np.int64)
