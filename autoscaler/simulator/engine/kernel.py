@@ -158,7 +158,8 @@ def _step_time(
         factor = real[a.C_FACTOR] + real[a.C_FACTOR_ADAPTER] * distinct
         time = time * factor + real[a.C_LORA] + real[a.C_LORA_ADAPTER] * distinct
         time += real[a.C_LORA_SEQUENCE] * decoding + real[a.C_LORA_PREFILL_TOKEN] * prefill
-    time += real[a.C_ADMIT] * admitted + real[a.C_SKIPPED] * skipped
+    time += real[a.C_ADMIT] * admitted
+    time += real[a.C_WAITING] * v.number[a.WAITING] + real[a.C_SKIPPED] * skipped
     return int(round(time)), int(round(real[a.C_CONTEXT] * factor))  # noqa: RUF046 - compiled round gives a float
 
 

@@ -71,7 +71,7 @@ def configure(
     real[a.C_CONTEXT] = step.per_context_token_ms * ms
     real[a.C_PREFILL], real[a.C_PREFILL_TOKEN] = step.prefill_fixed_ms * ms, step.per_prefill_token_ms * ms
     real[a.C_PREFILL_SQUARE], real[a.C_ADMIT] = step.per_prefill_token_squared_ms * ms, step.per_admission_ms * ms
-    real[a.C_SKIPPED] = step.per_skipped_request_ms * ms
+    real[a.C_WAITING], real[a.C_SKIPPED] = step.per_waiting_request_ms * ms, step.per_skipped_request_ms * ms
     real[a.C_FACTOR], real[a.C_FACTOR_ADAPTER] = lora.factor, lora.factor_per_adapter
     real[a.C_LORA] = (lora.fixed_ms + lora.per_slot_ms * slots) * ms
     real[a.C_LORA_ADAPTER] = (lora.per_adapter_ms + lora.per_adapter_slot_ms * slots) * ms
@@ -263,6 +263,11 @@ class Engine:
             "kv_usage_ratio": float(totals[a.KV_S]),
             "distinct_adapters": float(totals[a.DISTINCT_S]),
         }
+
+    def adopt(self, state: EngineState, now_s: float) -> None:
+        """Go on from a state that compiled code has brought to `now_s`."""
+        self.state, self._number = state, state.number[0]
+        self._at(now_s)
 
     def _at(self, now_s: float) -> int:
         now = round(now_s * PS_PER_S)

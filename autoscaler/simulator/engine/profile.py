@@ -33,6 +33,7 @@ class StepCost:
     per_prefill_token_ms: float
     per_prefill_token_squared_ms: float = 0.0
     per_admission_ms: float = 0.0
+    per_waiting_request_ms: float = 0.0
     per_skipped_request_ms: float = 0.0
 
 
