@@ -33,7 +33,8 @@ class Signals:
     queries: Mapping[SignalName, str] = key(
         Table(Choice(SignalName), PROMQL),
         dict,
-        "PromQL per signal, instead of the preset's; it must keep `replicaLabel`, or `adapterLabel` for `adapter...`.",
+        "PromQL per signal, instead of the preset's: rates per second, times in seconds, shares 0 to 1. It must keep "
+        "`replicaLabel`; those of `adapter...` keep `adapterLabel` instead, `resident` keeps both.",
     )
 
 

@@ -1,5 +1,6 @@
 """The closed sets of words that a policy may use. The values are what YAML says."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -93,7 +94,11 @@ class Day(StrEnum):
 
 
 class SignalName(StrEnum):
-    """A signal whose PromQL a policy may state. The first block is per replica, the second per adapter."""
+    """A signal whose PromQL a policy may state: rates per second, times in seconds, shares 0 to 1.
+
+    The first block has one series per replica, the second one per adapter; `resident` has one per replica and adapter,
+    1 while it is in memory.
+    """
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -101,18 +106,49 @@ class SignalName(StrEnum):
     KV_USAGE = "kvUsage"
     TTFT_MEAN = "ttftMean"
     TTFT_P99 = "ttftP99"
-    QUEUE_TIME = "queueTime"
-    ITL = "itl"
+    QUEUE_TIME_MEAN = "queueTimeMean"
+    ITL_MEAN = "itlMean"
     PROMPT_TOKENS = "promptTokens"
     GENERATION_TOKENS = "generationTokens"
     REQUESTS = "requests"
     PREEMPTIONS = "preemptions"
     ADAPTER_LOADS = "adapterLoads"
-    ADAPTER_LOAD_TIME = "adapterLoadTime"
-    RESIDENT = "resident"
+    ADAPTER_LOAD_MEAN = "adapterLoadMean"
+
     ADAPTER_REQUESTS = "adapterRequests"
     ADAPTER_PROMPT_TOKENS = "adapterPromptTokens"
     ADAPTER_COMPLETION_TOKENS = "adapterCompletionTokens"
     ADAPTER_ERRORS = "adapterErrors"
     ADAPTER_TTFT_MEAN = "adapterTtftMean"
     ADAPTER_TTFT_P99 = "adapterTtftP99"
+
+    RESIDENT = "resident"
+
+
+REPLICA_SIGNALS: Mapping[SignalName, str] = {
+    SignalName.RUNNING: "running",
+    SignalName.WAITING: "waiting",
+    SignalName.DEFERRED: "deferred",
+    SignalName.KV_USAGE: "kv_usage_ratio",
+    SignalName.TTFT_MEAN: "ttft_mean_s",
+    SignalName.TTFT_P99: "ttft_p99_s",
+    SignalName.QUEUE_TIME_MEAN: "queue_time_mean_s",
+    SignalName.ITL_MEAN: "itl_mean_s",
+    SignalName.PROMPT_TOKENS: "prompt_tokens_per_s",
+    SignalName.GENERATION_TOKENS: "generation_tokens_per_s",
+    SignalName.REQUESTS: "requests_per_s",
+    SignalName.PREEMPTIONS: "preemptions_per_s",
+    SignalName.ADAPTER_LOADS: "adapter_loads_per_s",
+    SignalName.ADAPTER_LOAD_MEAN: "adapter_load_mean_s",
+}
+"""Signal -> field of `ReplicaSignals`."""
+
+ADAPTER_SIGNALS: Mapping[SignalName, str] = {
+    SignalName.ADAPTER_REQUESTS: "requests_per_s",
+    SignalName.ADAPTER_PROMPT_TOKENS: "prompt_tokens_per_s",
+    SignalName.ADAPTER_COMPLETION_TOKENS: "completion_tokens_per_s",
+    SignalName.ADAPTER_ERRORS: "errors_per_s",
+    SignalName.ADAPTER_TTFT_MEAN: "ttft_mean_s",
+    SignalName.ADAPTER_TTFT_P99: "ttft_p99_s",
+}
+"""Signal -> column of `Traffic`."""
