@@ -1,0 +1,66 @@
+"""What routes ask of a request: its parts, its fleet, its page."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import difflib
+import json
+from typing import Annotated
+
+from fastapi import Depends, Path, Query, Request
+
+from autoscaler.api.auth import Principal, operator, reader
+from autoscaler.api.parts import ApiParts
+from autoscaler.api.problems import ProblemError
+from autoscaler.telemetry import FleetView
+
+Reader = Annotated[Principal, Depends(reader)]
+Operator = Annotated[Principal, Depends(operator)]
+FleetName = Annotated[str, Path(max_length=253)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Cursor = Annotated[str, Query(max_length=1024)]
+
+
+def parts_of(request: Request) -> ApiParts:
+    """What the application is made of."""
+    parts: ApiParts = request.app.state.parts
+    return parts
+
+
+Parts = Annotated[ApiParts, Depends(parts_of)]
+
+
+def view_of(fleet: FleetName, parts: Parts) -> FleetView:
+    """The fleet's last view. Raises ProblemError 404 with the nearest name, 503 before the first tick."""
+    views = parts.views()
+    if fleet in views:
+        return views[fleet]
+    if fleet in parts.hubs:
+        raise ProblemError(
+            503, f"the fleet {fleet!r} was not observed yet; ask again after a tick", {"Retry-After": "5"}
+        )
+    near = difflib.get_close_matches(fleet, list(parts.hubs), 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ProblemError(404, f"there is no fleet {fleet!r}{hint}")
+
+
+View = Annotated[FleetView, Depends(view_of)]
+
+
+def cursor_after(value: list[object]) -> str:
+    """An opaque cursor that continues after `value`."""
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str) -> list[object] | None:
+    """What a cursor continues after, None where there is none. Raises ProblemError 400 for a damaged one."""
+    if not cursor:
+        return None
+    try:
+        value = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (ValueError, binascii.Error) as error:
+        raise ProblemError(400, f"the cursor {cursor!r} is none of ours; start without one") from error
+    if not isinstance(value, list) or not value:
+        raise ProblemError(400, f"the cursor {cursor!r} is none of ours; start without one")
+    return value

@@ -1,0 +1,192 @@
+"""Everything that can be read of a fleet."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Query
+
+from autoscaler.api import render
+from autoscaler.api.asked import Cursor, Limit, Parts, Reader, View, cursor_after, read_cursor
+from autoscaler.api.problems import ProblemError
+from autoscaler.domain.fleet import Tier
+from autoscaler.domain.observation import Floats
+from autoscaler.planner import UnknownSubjectError, explain
+from autoscaler.telemetry import FleetView
+
+router = APIRouter(prefix="/v1", tags=["reads"])
+
+
+@router.get("/fleets")
+async def fleets(parts: Parts, caller: Reader) -> dict[str, Any]:
+    """Status of every fleet that the caller may see."""
+    views = parts.views()
+    return render.listed(render.fleet(views[name]) for name in sorted(views) if caller.reaches(name))
+
+
+@router.get("/fleets/{fleet}")
+async def fleet(view: View, caller: Reader) -> dict[str, Any]:
+    """Mode, epoch, groups, tier counts, freshness of signals, conditions."""
+    return render.fleet(view)
+
+
+@router.get("/fleets/{fleet}/tenants")
+async def tenants(
+    view: View,
+    caller: Reader,
+    tier: Tier | None = None,
+    sort: Annotated[str, Query(pattern="^-?(tenant|rate|forecast|ttft)$")] = "-rate",
+    search: Annotated[str, Query(max_length=253)] = "",
+    limit: Limit = 100,
+    cursor: Cursor = "",
+) -> dict[str, Any]:
+    """Tenants of one tier or all, sorted (`-` = highest first), page by page."""
+    ids = view.plan.tiers.ids
+    mask = np.ones(len(ids), np.bool_) if tier is None else view.plan.tiers.of(tier)
+    if search:
+        mask = mask & np.fromiter((search in name for name in ids), np.bool_, len(ids))
+    rows = np.flatnonzero(mask)
+    sign = -1.0 if sort.startswith("-") else 1.0
+    key = sign * _sort_key(view, sort.removeprefix("-"))[rows]
+    order = np.argsort(key, kind="stable")
+    rows, key = rows[order], key[order]
+    if sort == "-tenant":
+        rows, key = rows[::-1], key[::-1]
+    start = _start(rows.tolist(), key, ids, read_cursor(cursor))
+    page = rows[start : start + limit].tolist()
+    more = start + limit < len(rows)
+    after = cursor_after([float(key[start + len(page) - 1]), ids[page[-1]]]) if more and page else None
+    return render.listed((render.tenant_row(view, row) for row in page), after, total=len(rows))
+
+
+def _start(rows: list[int], key: Any, ids: tuple[str, ...], after: list[object] | None) -> int:
+    """Where a page begins: behind the tenant of the cursor, or behind its value where the tenant has moved."""
+    if after is None:
+        return 0
+    value, name = after[0], after[-1]
+    for position, row in enumerate(rows):
+        if ids[row] == name:
+            return position + 1
+    if not isinstance(value, int | float):
+        raise ProblemError(400, "the cursor is none of ours; start without one")
+    return int(np.searchsorted(key, value, side="right"))
+
+
+def _sort_key(view: FleetView, name: str) -> Floats:
+    """The column that tenants are sorted by (T); unknown numbers come last among the highest first."""
+    if name == "tenant":
+        return np.zeros(len(view.plan.tiers.ids))
+    if name == "rate":
+        return np.nan_to_num(view.plan.demand.rate_tokens_per_s, nan=-1.0)
+    if name == "forecast":
+        return view.plan.demand.upper_tokens_per_s
+    catalogue = view.observation.catalogue
+    worst = np.full(len(catalogue.tenants), -1.0)
+    np.fmax.at(worst, catalogue.tenant_index, np.nan_to_num(view.observation.traffic.ttft_p99_s, nan=-1.0))
+    return worst
+
+
+@router.get("/fleets/{fleet}/tenants/{tenant:path}")
+async def tenant(view: View, caller: Reader, tenant: str) -> dict[str, Any]:
+    """One tenant: tier and why, rate, forecast, TTFT, SLO, owners, scores."""
+    if tenant not in view.observation.catalogue.tenant_row:
+        raise UnknownSubjectError(f"the fleet has no tenant {tenant!r}")
+    return render.tenant(view, tenant)
+
+
+@router.get("/fleets/{fleet}/adapters")
+async def adapters(view: View, caller: Reader, limit: Limit = 100, cursor: Cursor = "") -> dict[str, Any]:
+    """The catalogue, ascending by id, page by page."""
+    ids = view.observation.catalogue.ids
+    after = read_cursor(cursor)
+    start = 0 if after is None else int(np.searchsorted(np.asarray(ids), str(after[-1]), side="right"))
+    page = range(start, min(start + limit, len(ids)))
+    more = cursor_after([ids[page[-1]]]) if start + limit < len(ids) else None
+    return render.listed((render.adapter_row(view, row) for row in page), more, total=len(ids))
+
+
+@router.get("/fleets/{fleet}/adapters/{adapter:path}")
+async def adapter(view: View, caller: Reader, adapter: str) -> dict[str, Any]:
+    """One adapter: where it is registered, resident and assigned, who loaded it, and errors in the engine's words."""
+    if adapter not in view.observation.catalogue.row:
+        raise UnknownSubjectError(f"the fleet has no adapter {adapter!r}")
+    return render.adapter(view, adapter)
+
+
+@router.get("/fleets/{fleet}/groups")
+async def groups(view: View, caller: Reader) -> dict[str, Any]:
+    """Groups with current, recommended, desired and ready replicas, and why."""
+    return render.listed(render.groups(view))
+
+
+@router.get("/fleets/{fleet}/overrides")
+async def overrides(view: View, parts: Parts, caller: Reader) -> dict[str, Any]:
+    """Overrides that were not cleared; expired ones say so."""
+    now_s = parts.now_s()
+    return render.listed(render.override(o, now_s) for o in parts.overrides.overrides(view.fleet))
+
+
+@router.get("/fleets/{fleet}/decisions")
+async def decisions(
+    view: View,
+    parts: Parts,
+    caller: Reader,
+    since: Annotated[str, Query(max_length=253)] = "",
+    subject: Annotated[str, Query(max_length=512)] = "",
+    limit: Limit = 100,
+) -> dict[str, Any]:
+    """Decision records, ascending, after `since` (a record's id), of one subject where given."""
+    found = parts.decisions.read(view.fleet, since, subject, limit)
+    return render.listed(map(render.record, found), found[-1].id if len(found) == limit else None)
+
+
+@router.get("/fleets/{fleet}/explain")
+async def explanation(view: View, caller: Reader, subject: Annotated[str, Query(max_length=512)]) -> dict[str, Any]:
+    """Why a tenant, adapter, group, replica or signal is as it is, in sentences with numbers."""
+    return render.explained(dataclasses.asdict(explain(subject, view.observation, view.plan, view.policy)))
+
+
+@router.get("/fleets/{fleet}/noisy-neighbours")
+async def noisy_neighbours(view: View, caller: Reader) -> dict[str, Any]:
+    """Tenants that hurt others or are hurt, worst first, with evidence."""
+    return render.listed(render.noisy_neighbours(view))
+
+
+@router.get("/fleets/{fleet}/adapter-thrash")
+async def adapter_thrash(view: View, caller: Reader) -> dict[str, Any]:
+    """Replicas by adapter thrash, worst first, with evidence."""
+    return render.listed(render.adapter_thrash(view))
+
+
+@router.get("/fleets/{fleet}/costs")
+async def costs(view: View, caller: Reader) -> dict[str, Any]:
+    """Replica-hours by group and by tenant's share."""
+    return render.costs(view)
+
+
+@router.get("/fleets/{fleet}/proposals")
+async def proposals(view: View, parts: Parts, caller: Reader) -> dict[str, Any]:
+    """What waits for approval in propose mode, and what became of the latest."""
+    return render.listed(
+        {
+            "id": p.id, "key": p.key, "subject": p.subject, "before": p.before, "after": p.after, "message": p.message,
+            "state": p.state.value, "created_at": render.time_of(p.created_at_s), "actor": p.actor or None,
+        }
+        for p in parts.proposals.list(view.fleet)
+    )  # fmt: skip
+
+
+@router.get("/audit")
+async def audit(parts: Parts, caller: Reader, limit: Limit = 100, cursor: Cursor = "") -> dict[str, Any]:
+    """Who changed what, newest first; `reaches_back_to` says how far back it is kept."""
+    after = read_cursor(cursor)
+    before_number = after[-1] if after is not None else 0
+    if not isinstance(before_number, int):
+        raise ProblemError(400, "the cursor is none of ours; start without one")
+    found = parts.audit.read("", before_number, limit)
+    more = cursor_after([found[-1].number]) if len(found) == limit else None
+    visible = (render.audit_entry(e) for e in found if caller.reaches(e.fleet))
+    oldest_s = parts.audit.reaches_back_to_s()
+    return render.listed(visible, more, reaches_back_to=None if oldest_s is None else render.time_of(oldest_s))

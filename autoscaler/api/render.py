@@ -1,0 +1,351 @@
+"""Views as JSON: snake case, units in names, unknown numbers as null with the reason beside them."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from autoscaler.connectors.stores.audit import AuditEntry
+from autoscaler.domain.decisions import Condition, DecisionRecord, ScaleDecision, Trail
+from autoscaler.domain.diagnosis import TenantFinding
+from autoscaler.domain.fleet import Override, Replica, ReplicaState
+from autoscaler.domain.signals import Fresh, Signal
+from autoscaler.ring import Ring
+from autoscaler.telemetry import FleetView
+
+Json = dict[str, Any]
+
+
+def time_of(at_s: float) -> str | None:
+    """RFC 3339 in UTC with milliseconds; None for a time that is not finite."""
+    if not math.isfinite(at_s):
+        return None
+    at = datetime.datetime.fromtimestamp(at_s, datetime.UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def number(value: float) -> float | None:
+    """The number, None where it is not finite."""
+    return float(value) if np.isfinite(value) else None
+
+
+def signal(value: Signal) -> Json:
+    """`{value, age_s}`, or `{value: null, missing: why}`."""
+    if isinstance(value, Fresh):
+        return {"value": value.value, "age_s": value.age_s}
+    return {"value": None, "missing": value.why}
+
+
+def trail(steps: Trail) -> list[Json]:
+    """Steps in order."""
+    return [{"reason": s.reason.value, "value": s.value, "message": s.message} for s in steps]
+
+
+def condition(c: Condition) -> Json:
+    """One condition."""
+    return {"name": c.name, "message": c.message, "since": time_of(c.since_s)}
+
+
+def override(o: Override, now_s: float) -> Json:
+    """One override; `active` is false once it has expired."""
+    return {
+        "tenant": o.tenant, "tier": o.tier.value, "reason": o.reason, "actor": o.actor,
+        "created_at": time_of(o.created_at_s), "expires_at": time_of(o.expires_at_s), "revision": o.revision,
+        "active": o.expires_at_s > now_s,
+    }  # fmt: skip
+
+
+def record(r: DecisionRecord) -> Json:
+    """One decision record."""
+    return {
+        "id": r.id, "at": time_of(r.at_s), "fleet": r.fleet, "step": r.step, "subject": r.subject,
+        "reason": r.reason.value, "before": r.before, "after": r.after, "message": r.message,
+        "trail": trail(r.trail), "data": dict(r.data),
+    }  # fmt: skip
+
+
+def audit_entry(entry: AuditEntry) -> Json:
+    """One audited change."""
+    return {
+        "number": entry.number, "at": time_of(entry.at_s), "fleet": entry.fleet, "actor": entry.actor,
+        "action": entry.action, "subject": entry.subject, "before": entry.before, "after": entry.after,
+    }  # fmt: skip
+
+
+def fleet(view: FleetView) -> Json:
+    """A fleet's status."""
+    plan, seen = view.plan, view.observation
+    return {
+        "fleet": view.fleet,
+        "base_model": view.policy.base_model,
+        "mode": view.policy.mode.value,
+        "actuation": view.policy.actuation.value,
+        "at": time_of(plan.now_s),
+        "tick_interval_s": view.policy.tick_interval_s,
+        "plan_id": plan.id,
+        "leader": view.leader,
+        "frozen": view.frozen or None,
+        "epoch": plan.ring.epoch,
+        "slo_ttft_s": view.policy.slo.ttft_s,
+        "health": health(view),
+        "groups": groups(view),
+        "tenants": {tier.value: count for tier, count in plan.tiers.counts().items()},
+        "adapters": len(seen.catalogue.ids),
+        "requests_per_s": number(float(np.sum(seen.traffic.requests_per_s))),
+        "ttft_p99_s": number(_highest(seen.traffic.ttft_p99_s)),
+        "churn_budget_remaining": plan.ring.placed.budget,
+        "signals": {name: signal(s) for name, s in seen.freshness.items()},
+        "routers": [{"router": r.id, "epoch": r.epoch, "age_s": r.age_s} for r in seen.routers],
+        "conditions": [condition(c) for c in view.conditions],
+        "steps_s": dict(view.steps_s),
+    }
+
+
+def health(view: FleetView) -> Json:
+    """The state of the fleet in a word and a sentence: the worst of what was found."""
+    missing = [f"{n}: {s.why}" for n, s in view.observation.freshness.items() if not isinstance(s, Fresh)]
+    if missing:
+        return {"state": "unknown", "sentence": f"Signals are missing ({'; '.join(missing)}): nothing is scaled in."}
+    hurting = sorted((f for f in view.plan.diagnosis.groups.values() if f.harm > 0), key=lambda f: -f.harm)
+    if hurting:
+        worst = hurting[0]
+        return {"state": worst.cause.value, "sentence": f"{worst.message} {worst.cure}".strip()}
+    if view.conditions:
+        return {"state": "attention", "sentence": view.conditions[0].message}
+    count = len(view.observation.replicas)
+    return {
+        "state": "well",
+        "sentence": f"{count} replicas serve {len(view.observation.catalogue.ids)} adapters; nothing hurts.",
+    }
+
+
+def groups(view: FleetView) -> list[Json]:
+    """Every group."""
+    return [_group(view, d) for d in view.plan.scale.decisions.values()]
+
+
+def _group(view: FleetView, decision: ScaleDecision) -> Json:
+    group = view.observation.groups.get(decision.group)
+    finding = view.plan.diagnosis.groups.get(decision.group)
+    capacity = view.plan.scale.capacity.get(decision.group)
+    members = [r for r in view.observation.replicas if r.group == decision.group]
+    return {
+        "group": decision.group,
+        "tier": decision.tier.value,
+        "tenant": decision.tenant or None,
+        "current_replicas": decision.current,
+        "recommended_replicas": decision.recommended,
+        "desired_replicas": decision.desired,
+        "ready_replicas": decision.ready,
+        "reason": decision.reason.value,
+        "trail": trail(decision.trail),
+        "pause": group.pause.value if group else "none",
+        "pause_reason": (group.pause_reason if group else "") or None,
+        "blocked": (group.blocked if group else "") or None,
+        "cause": finding.cause.value if finding else "unknown",
+        "finding": finding.message if finding else None,
+        "cure": (finding.cure if finding else "") or None,
+        "thrash_score": finding.thrash if finding else None,
+        "saturation": finding.saturation if finding else None,
+        "capacity_tokens_per_s": signal(capacity.tokens_per_s) if capacity else None,
+        "replicas": [_replica(view, r) for r in members],
+    }
+
+
+def _replica(view: FleetView, replica: Replica) -> Json:
+    residency = view.plan.ring.residency
+    lack = residency.lacks.get(replica.id)
+    finding = view.plan.diagnosis.replicas.get(replica.id)
+    gauges = replica.signals
+    return {
+        "replica": replica.id, "slot": replica.slot, "address": replica.address, "state": replica.state.value,
+        "leaving": replica.id in view.plan.ring.departures,
+        "running": signal(gauges.running), "waiting": signal(gauges.waiting), "deferred": signal(gauges.deferred),
+        "kv_usage_ratio": signal(gauges.kv_usage_ratio), "ttft_p99_s": signal(gauges.ttft_p99_s),
+        "generation_tokens_per_s": signal(gauges.generation_tokens_per_s),
+        "adapter_loads_per_s": signal(gauges.adapter_loads_per_s),
+        "assigned_adapters": len(residency.expected.get(replica.id, ())),
+        "missing_adapters": len(lack.absent) if lack else 0,
+        "registered_adapters": None if replica.registered is None else len(replica.registered),
+        "max_loras": replica.limits.max_loras, "max_cpu_loras": replica.limits.max_cpu_loras,
+        "cause": finding.cause.value if finding else "unknown", "thrash_score": finding.thrash if finding else None,
+    }  # fmt: skip
+
+
+def tenant_row(view: FleetView, row: int) -> Json:
+    """A tenant in a list."""
+    plan, policy = view.plan, view.policy
+    name, demand = plan.tiers.ids[row], plan.demand
+    finding = plan.diagnosis.tenants.get(name, TenantFinding(name))
+    return {
+        "tenant": name,
+        "tier": ("cold", "warm", "hot")[plan.tiers.after[row]],
+        "since": time_of(float(plan.tiers.since_s[row])),
+        "rate_tokens_per_s": number(float(demand.rate_tokens_per_s[row])),
+        "forecast_mean_tokens_per_s": float(demand.mean_tokens_per_s[row]),
+        "forecast_p90_tokens_per_s": float(demand.upper_tokens_per_s[row]),
+        "ttft_p99_s": number(_ttft(view, row)),
+        "slo_ttft_s": policy.slo.ttft_of(name),
+        "slo_missed": bool(demand.slo_missed[row]),
+        "aggressor_score": finding.aggressor,
+        "victim_score": finding.victim,
+    }
+
+
+def tenant(view: FleetView, name: str) -> Json:
+    """A tenant in full. KeyError if the fleet does not have it."""
+    catalogue, plan = view.observation.catalogue, view.plan
+    row = catalogue.tenant_row[name]
+    decision = plan.tiers.explain(name)
+    adapters = [catalogue.ids[i] for i in np.flatnonzero(catalogue.tenant_index == row).tolist()]
+    per_request, foreseen = plan.demand.tokens_per_request[row], plan.demand.forecast
+    finding = plan.diagnosis.tenants.get(name)
+    return {
+        **tenant_row(view, row),
+        "reason": decision.reason.value,
+        "trail": trail(decision.trail),
+        "override": next((override(o, plan.now_s) for o in view.overrides if o.tenant == name), None),
+        "tokens_per_request": float(per_request),
+        "forecast": [
+            {
+                "horizon_s": horizon_s,
+                **{
+                    f"{band}_tokens_per_s": float(getattr(foreseen, band)[i, row] * per_request)
+                    for band in ("mean", "p50", "p90")
+                },
+            }
+            for i, horizon_s in enumerate(foreseen.horizons_s)
+        ],
+        "slo_objective_ratio": view.policy.slo.objective_of(name),
+        "adapters": [{"adapter": a, **owners(view, a)} for a in adapters],
+        "evidence": [] if finding is None else [term.message for term in finding.terms],
+    }
+
+
+def _ttft(view: FleetView, row: int) -> float:
+    return _highest(view.observation.traffic.ttft_p99_s[view.observation.catalogue.tenant_index == row])
+
+
+def _highest(column: Any) -> float:
+    known = column[np.isfinite(column)]
+    return float(known.max()) if known.size else math.nan
+
+
+def owners(view: FleetView, adapter: str) -> Json:
+    """Who serves an adapter by the ring that is in force, and by which rule."""
+    snapshot = view.plan.ring.snapshot
+    if snapshot is None:
+        return {"owners": [], "via": None, "standbys": []}
+    found = Ring(snapshot).owners(adapter)
+    return {
+        "owners": [{"replica": m.replica, "slot": m.slot or None, "address": m.address} for m in found.members],
+        "via": found.via.value,
+        "standbys": [m.slot for m in found.standbys],
+    }
+
+
+def adapter_row(view: FleetView, row: int) -> Json:
+    """An adapter in a list."""
+    catalogue = view.observation.catalogue
+    tenant_id = catalogue.tenant_of[row]
+    return {
+        "adapter": catalogue.ids[row], "tenant": tenant_id, "source": catalogue.sources[row],
+        "rank": int(catalogue.ranks[row]) or None, "revision": catalogue.revisions[row] or None,
+        "tier": view.plan.tiers.tier(tenant_id).value,
+        "requests_per_s": number(float(view.observation.traffic.requests_per_s[row])),
+        "forecast_mean_tokens_per_s": float(view.plan.demand.adapter_tokens_per_s[row]),
+    }  # fmt: skip
+
+
+def adapter(view: FleetView, name: str) -> Json:
+    """An adapter in full. KeyError if the fleet does not have it."""
+    seen = view.observation
+    ledger = seen.ledger
+    return {
+        **adapter_row(view, seen.catalogue.row[name]),
+        **owners(view, name),
+        "assigned_to": sorted(r for r, held in view.plan.ring.residency.expected.items() if name in held),
+        "registered_on": [r.id for r in seen.replicas if r.registered is not None and name in r.registered],
+        "resident_on": [r.id for r in seen.replicas if r.resident is not None and name in r.resident],
+        "loaded_by_us_on": sorted(r for r, loaded in ledger.loaded.items() if name in loaded),
+        "failures": [
+            {
+                "replica": r,
+                "attempts": f[name].attempts,
+                "error": f[name].error,
+                "retry_at": time_of(f[name].retry_at_s),
+            }
+            for r, f in sorted(ledger.failed.items())
+            if name in f
+        ],
+    }
+
+
+def noisy_neighbours(view: FleetView) -> list[Json]:
+    """Tenants that hurt or are hurt, worst first, with the evidence."""
+    found = sorted(view.plan.diagnosis.tenants.values(), key=lambda f: (-max(f.aggressor, f.victim), f.tenant))
+    return [
+        {
+            "tenant": f.tenant, "aggressor_score": f.aggressor, "victim_score": f.victim, "share_ratio": f.share,
+            "effect_s": number(f.effect.mean_s), "effect_low_s": number(f.effect.low_s),
+            "effect_high_s": number(f.effect.high_s), "samples": f.effect.samples,
+            "missing": f.effect.missing or None, "others": list(f.others), "harm": f.harm,
+            "evidence": [t.message for t in f.terms],
+        }
+        for f in found
+    ]  # fmt: skip
+
+
+def adapter_thrash(view: FleetView) -> list[Json]:
+    """Replicas by thrash, worst first, with their working set against their adapter slots."""
+    found = sorted(view.plan.diagnosis.replicas.values(), key=lambda f: (-f.thrash, f.replica))
+    expected = view.plan.ring.residency.expected
+    limits = {r.id: r.limits for r in view.observation.replicas}
+    return [
+        {
+            "replica": f.replica, "group": f.group, "cause": f.cause.value, "thrash_score": f.thrash, "harm": f.harm,
+            "assigned_adapters": len(expected.get(f.replica, ())),
+            "max_loras": limits[f.replica].max_loras if f.replica in limits else None,
+            "evidence": [t.message for t in f.terms],
+        }
+        for f in found
+    ]  # fmt: skip
+
+
+def costs(view: FleetView) -> Json:
+    """Replicas by group and tokens' share by tenant (the 100 largest), against a deployment per tenant.
+
+    The simplest peer that isolates tenants is one replica for each that was active; the simplest that does not is the
+    same fleet without affinity, whose size cannot be known from here and is not guessed.
+    """
+    demand, plan = view.plan.demand, view.plan
+    total = float(demand.mean_tokens_per_s.sum())
+    order = np.argsort(-demand.mean_tokens_per_s, kind="stable")[:100].tolist()
+    live = [r for r in view.observation.replicas if r.state is not ReplicaState.FAILED]
+    return {
+        "replica_hours_per_hour": {name: d.current for name, d in plan.scale.decisions.items()},
+        "replicas": len(live),
+        "deployment_per_tenant_replicas": int(np.count_nonzero(demand.mean_tokens_per_s > 0)),
+        "tenants": [
+            {
+                "tenant": plan.tiers.ids[i],
+                "share_ratio": float(demand.mean_tokens_per_s[i]) / total if total else 0.0,
+                "replica_hours_per_hour": len(live) * float(demand.mean_tokens_per_s[i]) / total if total else 0.0,
+            }
+            for i in order
+        ],
+    }
+
+
+def listed(items: Iterable[Json], cursor: str | None = None, **extra: object) -> Json:
+    """A page: `items`, and the cursor of the next one where there is more."""
+    return {"items": list(items), "next_cursor": cursor, **extra}
+
+
+def explained(parts: Mapping[str, Any]) -> Json:
+    """An explanation."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in parts.items()}
