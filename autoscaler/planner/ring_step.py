@@ -35,6 +35,7 @@ from autoscaler.ring import (
     Placement,
     Ring,
     RingSnapshot,
+    Slot,
     SlotEvent,
     SlotState,
     SlotTable,
@@ -90,8 +91,9 @@ def plan_ring(
     observation: Observation, policy: FleetPolicy, demand: Demand, tiers: TierPlan, scale: ScalePlan, memory: RingMemory
 ) -> tuple[RingPlan, RingMemory]:
     """Decide slots, placement, snapshot, and the effects that lead there."""
-    published, published_at_s = _published(observation, memory)
-    before = replace(memory, published=published, published_at_s=published_at_s)
+    before = _as_published(observation, memory)
+    published, published_at_s = before.published, before.published_at_s
+    memory = before
     departures = departing.choose(observation, scale, memory.departures, memory.placement, memory.slots)
     scene = Scene(observation, policy, demand, tiers, scale, before, departures)
     slots, events, joining = advance_slots(scene)
@@ -142,17 +144,35 @@ def _readable(observation: Observation) -> bool:
     return isinstance(observation.freshness.get("publisher", Fresh(0.0)), Fresh)
 
 
-def _published(observation: Observation, memory: RingMemory) -> tuple[RingSnapshot | None, float]:
-    """What is published, as it was read back: a write that failed, or another leader's, is taken as it is."""
+def _as_published(observation: Observation, memory: RingMemory) -> RingMemory:
+    """The memory with what is published, as it was read back.
+
+    A write that failed, another leader's ring, or one from before a restart is taken as it is: its slots and its
+    exceptions are adopted, so that a controller that lost its memory moves nothing.
+    """
     known = memory.published
-    if not _readable(observation) or (known is not None and known.epoch == observation.ring_epoch):
-        return known, memory.published_at_s
-    if observation.ring_body is None:
-        return None, 0.0
+    if not _readable(observation) or _epoch(known) == observation.ring_epoch:
+        return memory
     try:
-        return decode(observation.ring_body), observation.now_s
+        found = None if observation.ring_body is None else decode(observation.ring_body)
     except SnapshotError:
-        return None, 0.0
+        found = None
+    if found is None:
+        return replace(memory, published=None, published_at_s=0.0)
+    now_s = observation.now_s
+    slots = tuple(Slot(m.slot, SlotState(m.state.value), m.replica, now_s) for m in found.members)
+    ranked = {m.slot for m in found.members if m.state is not MemberState.DRAINING}
+    exceptions = {a: [s for s in held if s in ranked] for a, held in found.exceptions.items()}
+    as_found = {"replication": found.replication_factor, "slots": sorted(ranked), "exceptions": exceptions}
+    return replace(
+        memory,
+        published=found,
+        published_at_s=now_s,
+        choice=found.choice,
+        slots=SlotTable(tuple(sorted(slots, key=lambda slot: slot.slot.encode()))),
+        placement=None,
+        saved=as_found,
+    )
 
 
 def _snapshot(scene: Scene, membership: Membership, placed: Placed) -> RingSnapshot | None:
