@@ -15,6 +15,7 @@ from autoscaler.simulator.http.options import EngineOptions
 # How often streams are looked at for new tokens. Ten times a second for 256 streams is 1 % of a core; more often than a
 # person could read.
 _PROGRESS_S = 0.1
+_ITERATIONS_S = 1.0
 
 
 class AbortedError(ConnectionError):
@@ -60,6 +61,7 @@ class LiveEngine:
         self._unadmitted: set[int] = set()
         self._loading: dict[int, list[asyncio.Future[None]]] = {}
         self._progress_due_s = 0.0
+        self._iterations_due_s = 0.0
         self._seen = self.model.gauges()
 
     @property
@@ -117,6 +119,8 @@ class LiveEngine:
         if now_s >= self._progress_due_s:
             self._progress_due_s = now_s + _PROGRESS_S
             self._hand_out_progress()
+        if now_s >= self._iterations_due_s:
+            self._iterations_due_s = now_s + _ITERATIONS_S
             self._note_iterations()
 
     def _loaded(self, adapter: int) -> None:

@@ -43,7 +43,7 @@ class EngineOptions:
     residency_metrics: bool = False
     start_up_s: float = 0.0
     shutdown_timeout_s: float = 0.0
-    adapter_capacity: int = 16_384
+    adapter_capacity: int = 4_096
 
 
 @dataclass(slots=True)

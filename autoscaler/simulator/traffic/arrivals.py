@@ -66,7 +66,7 @@ def shaped(
 ) -> Iterator[Arrivals]:
     """The slice [start, start + duration) of a trace, with `scale` times its requests, in a `speed`-th of its time.
 
-    Below 1 `scale` keeps each request by chance; above, each is repeated, its copies spread over the gap to the next one.
+    Below 1 `scale` keeps each request by chance; above, each is repeated, copies spread over the gap to the next.
     Times count from the slice's start. Output lengths and service times are not touched by `speed`.
     """
     if not (scale > 0 and speed > 0):

@@ -47,7 +47,7 @@ class ServeGenTrace:
         return tuple(f"client-{client}" for client in self._table.clients.tolist())
 
     def chunks(self, start_s: float = 0.0) -> Iterator[Arrivals]:
-        """Every window's requests in order of time; each has a seed of its own, so a slice may skip what lies before."""
+        """Every window's requests in order of time; each has its own seed, so a slice may skip what lies before."""
         for window_start_s in self._table.starts_s.tolist():
             if window_start_s + self._table.window_s > start_s:
                 yield from self._window(window_start_s)
@@ -103,7 +103,7 @@ class _Lengths:
     output: Floats
 
     def draw(self, rng: np.random.Generator, adapter: Ints, at_s: float) -> tuple[Ints, Ints]:
-        """Prompt and answer lengths of requests of these adapters: by inverse quantiles, straight in the log between."""
+        """Prompt and answer lengths of requests of these adapters: by inverse quantiles, in the log."""
         v = max(0, int(np.searchsorted(self.starts_s, at_s, side="right")) - 1)
         return _drawn(rng, self.prompt[adapter, v]), _drawn(rng, self.output[adapter, v])
 
