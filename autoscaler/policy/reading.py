@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from autoscaler.policy.nodes import Mapping, Node, Report, Scalar, Sequence, join, shown
+from autoscaler.policy.nodes import Mapping, Node, Report, Scalar, Sequence, describe, join, shown
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 16
@@ -169,5 +169,5 @@ class _Builder:
         key = scalar(event)
         if surprise(key):
             message = f"the key `{shown(key.text)}` is no text: {surprise(key)}; put it in quotes"
-            self.report.add(path, shown(key.text), "a text", message, key.line)
+            self.report.add(path, describe(key), "a text", message, key.line)
         return key

@@ -140,6 +140,14 @@ def test_everything_that_is_wrong_comes_at_once_in_the_files_order() -> None:
     ]
 
 
+def test_a_value_without_a_key_is_told() -> None:
+    first = errors(": 1")[0]
+    assert (first.found, first.message) == (
+        "nothing",
+        "the key `` is no text: YAML reads it as nothing; put it in quotes",
+    )
+
+
 def test_past_two_hundred_errors_only_their_number_is_told() -> None:
     found = errors(spec("\n".join(f"k{i}: 1" for i in range(1_000))))
     assert len(found) == 201
