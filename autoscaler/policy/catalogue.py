@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import unquote
 
 from autoscaler.domain.fleet import EngineLimits, Tier
 from autoscaler.domain.observation import Catalogue
@@ -32,10 +33,11 @@ def parse_catalogue(content: str | bytes, file: str, policy: FleetPolicy) -> Cat
 
 def catalogue_of(entries: Sequence[CatalogueEntry], policy: FleetPolicy) -> Catalogue:
     """Checked entries as a `Catalogue`: tenants default to the id, sources to the path template."""
-    template = policy.adapters.path_template or ""
-    return Catalogue.of(
-        {e.id: (e.tenant or e.id, e.source or template.replace("{id}", e.id), e.revision, e.rank) for e in entries}
-    )
+    return Catalogue.of({e.id: (e.tenant or e.id, _source(e, policy), e.revision, e.rank) for e in entries})
+
+
+def _source(entry: CatalogueEntry, policy: FleetPolicy) -> str:
+    return entry.source or (policy.adapters.path_template or "").replace("{id}", entry.id)
 
 
 def catalogue_of_seen(sources: Mapping[str, str], policy: FleetPolicy) -> tuple[Catalogue, tuple[PolicyError, ...]]:
@@ -72,6 +74,15 @@ def source_fault(adapter: str, template: str | None) -> str:
     return ""
 
 
+def outside(source: str, folders: Sequence[str]) -> bool:
+    """Whether a source lies in none of the folders, or may leave one by `..`, encoded or not. No folders: never."""
+    if not folders:
+        return False
+    plain = unquote(source).replace("\\", "/")
+    inside = any(plain.startswith(folder.rstrip("/") + "/") for folder in folders)
+    return not inside or ".." in plain.split("/")
+
+
 def check_entries(entries: Sequence[CatalogueEntry], policy: FleetPolicy, path: str, report: Report) -> None:
     """Report duplicates, ids that cannot be served, sources that cannot be had, ranks over every group's limit."""
     first: dict[str, int] = {}
@@ -105,6 +116,11 @@ def _faults(entry: CatalogueEntry, policy: FleetPolicy, max_rank: int | None) ->
         yield "id", entry.id, "a name of its own", "it has the base model's name, which engines refuse; rename it"
     if not entry.source and (fault := source_fault(entry.id, policy.adapters.path_template)):
         yield "source", entry.id, "a source", fault
+    source = _source(entry, policy)
+    if source and outside(source, policy.adapters.allowed_sources):
+        folders = ", ".join(policy.adapters.allowed_sources)
+        message = f"source `{shown(source)}` is in none of `adapters.allowedSources`, or steps out of it"
+        yield "source", source, f"a source in {folders}", message
     if max_rank is not None and entry.rank > max_rank:
         yield (
             "rank", str(entry.rank), f"at most {max_rank}",

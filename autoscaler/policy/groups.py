@@ -60,6 +60,13 @@ class Adapters:
         "Source of entries without one; `{id}` stands for the adapter's id. Alone: any id that routers saw answered.",
     )
 
+    allowed_sources: tuple[str, ...] = key(
+        Items(LINE, 64),
+        (),
+        "Folders or URL prefixes, in one of which every source must lie, such as `/adapters` or `s3://models`; empty: "
+        "anywhere. For catalogues that others may write: engines fetch what a source says.",
+    )
+
     @property
     def kind(self) -> CatalogueKind:
         """Which of the ways it is; `engine` where nothing is said."""

@@ -76,6 +76,36 @@ def test_ids_below_the_folder_are_fine() -> None:
     assert found.sources == ("/adapters/..a", "/adapters/a..b", "/adapters/org/adapter")
 
 
+GUARDED = FleetPolicy(
+    name="x", base_model="base", adapters=Adapters(file="a.yaml", allowed_sources=("/adapters/", "s3://models"))
+)
+
+
+@pytest.mark.parametrize("source", ["/adapters/a", "/adapters/a/b", "s3://models/a", "/adapters/a..b"])
+def test_sources_inside_the_allowed_folders_are_taken(source: str) -> None:
+    assert isinstance(parse_catalogue(f"[{{id: a, source: '{source}'}}]", "a.yaml", GUARDED), Catalogue)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "/adapters",
+        "/adapters-of-others/a",
+        "/adapters/../etc/passwd",
+        "/adapters/%2e%2e/etc",
+        "/adapters/..\\\\etc",
+        "s3://models.evil/a",
+        "http://169.254.169.254/latest/meta-data",
+        "file:///etc/passwd",
+    ],
+)
+def test_a_source_outside_the_allowed_folders_is_refused(source: str) -> None:
+    found = parse_catalogue(f'[{{id: a, source: "{source}"}}]', "a.yaml", GUARDED)
+    assert isinstance(found, tuple)
+    assert [(e.path, e.allowed) for e in found] == [("[0].source", "a source in /adapters/, s3://models")]
+    assert "is in none of `adapters.allowedSources`" in found[0].message
+
+
 def test_what_was_seen_is_taken_where_it_is_fit_and_named_where_it_is_not() -> None:
     seen = {"ok": "", "base": "", "a\x1b[0m": "", "": "", "a?x=1": "", "own": "/own", "x" * 300: "/x"}
     found, errors = catalogue_of_seen(seen, BUCKET)
