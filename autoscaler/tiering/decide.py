@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoscaler.domain.decisions import Reason, Step, TierDecision
-from autoscaler.domain.observation import Bools
+from autoscaler.domain.decisions import Reason
+from autoscaler.domain.fleet import Override
 from autoscaler.policy.model import FleetPolicy
-from autoscaler.tiering.limits import adapter_slots, hot_groups
-from autoscaler.tiering.memory import TIER_COLD, TIER_NEW, TIER_WARM, Displaced, TieringMemory, realign
-from autoscaler.tiering.plan import REASON_CODE, REASONS, TIERS, TierPlan
-from autoscaler.tiering.rules import FIXED, MOST_WAKES, RULES, Tenants, in_force
+from autoscaler.tiering.explain import Evidence, conditions, decision
+from autoscaler.tiering.limits import limit
+from autoscaler.tiering.memory import TIER_NEW, TIER_WARM, Displaced, TieringMemory, realign
+from autoscaler.tiering.plan import REASON_CODE, TierPlan
+from autoscaler.tiering.rules import ASKED, LEARNT, RULES
+from autoscaler.tiering.tenants import MOST_WRONG, Tenants
 from autoscaler.tiering.view import TierView
 
 
@@ -31,38 +33,40 @@ def decide_tiers(
         The plan, and the memory for the next tick.
     """
     tenants = _tenants(view, policy, realign(memory, view.ids), now_s)
-    after = np.full(len(view.ids), -1, np.int8)
-    reason = np.full(len(view.ids), -1, np.int16)
-    open_: Bools = np.ones(len(view.ids), np.bool_)
+    size = len(view.ids)
+    tier, reason, open_ = np.full(size, -1, np.int8), np.full(size, -1, np.int16), np.ones(size, np.bool_)
     for rule in RULES:
         answer = rule(tenants)
         mine = open_[answer.rows]
         rows = answer.rows[mine]
-        after[rows] = answer.tier[mine]
-        reason[rows] = REASON_CODE[answer.reason]
-        open_[rows] = False
-    fixed = np.isin(reason, [REASON_CODE[r] for r in FIXED])
-    hot_groups(tenants, after, reason, fixed)
-    unplaced = adapter_slots(tenants, after, reason, fixed)
-    changed = after != tenants.before
+        tier[rows], reason[rows], open_[rows] = answer.tier[mine], REASON_CODE[answer.reason], False
+    asked = np.isin(reason, [REASON_CODE[r] for r in ASKED])
+    limited = limit(tenants, tier, reason, asked)
+    changed = limited.tier != tenants.before
     since_s = np.where(changed, now_s, tenants.since_s)
+    evidence = Evidence(tenants, tier, reason, limited.tier, limited.reason, since_s, asked)
     plan = TierPlan(
         ids=view.ids,
-        before=np.where(tenants.memory.tier == TIER_NEW, np.int8(TIER_NEW), tenants.memory.tier),
-        after=after,
-        reason=reason,
+        before=tenants.memory.tier,
+        after=limited.tier,
+        reason=limited.reason,
         since_s=since_s,
-        unplaced_adapters=unplaced,
-        explain_row=lambda row: _decision(tenants, after, reason, since_s, row),
+        conditions=conditions(evidence),
+        unplaced_adapters=limited.unplaced_adapters,
+        explain_row=lambda row: decision(evidence, row),
     )
-    woke = (tenants.before == TIER_COLD) & (after == TIER_WARM) & (reason == REASON_CODE[Reason.WOKE_UP])
+    promoted = (tenants.before >= 0) & (limited.tier > tenants.before)
+    learnt = np.isin(limited.reason, [REASON_CODE[r] for r in LEARNT])
+    wrong = promoted & learnt & (tenants.memory.reason == REASON_CODE[Reason.QUIET])
     memory = replace(
         tenants.memory,
-        tier=after,
+        tier=limited.tier,
         since_s=since_s,
+        quiet_since_s=np.where(changed, np.inf, tenants.quiet_since_s),
         quiet_ticks=np.where(changed, np.uint16(0), tenants.quiet_ticks),
-        wakes=np.minimum(tenants.memory.wakes + woke.astype(np.uint8), MOST_WAKES).astype(np.uint8),
-        reason=reason,
+        missed_ticks=np.where(changed, np.uint16(0), tenants.missed_ticks),
+        wrong=np.minimum(tenants.memory.wrong + wrong.astype(np.uint8), MOST_WRONG).astype(np.uint8),
+        reason=np.where(changed, limited.reason, tenants.memory.reason),
         displaced=_displaced(tenants),
         last_tick_s=max(now_s, memory.last_tick_s),
     )
@@ -71,7 +75,7 @@ def decide_tiers(
 
 def _tenants(view: TierView, policy: FleetPolicy, memory: TieringMemory, now_s: float) -> Tenants:
     row = {tenant: i for i, tenant in enumerate(view.ids)} if view.overrides or memory.displaced else {}
-    overrides = in_force(view, row, now_s)
+    overrides = _in_force(view, row, now_s)
     before, since_s = memory.tier, memory.since_s
     returned = sorted(row[t] for t in memory.displaced if t in row and row[t] not in overrides)
     if returned:
@@ -82,8 +86,14 @@ def _tenants(view: TierView, policy: FleetPolicy, memory: TieringMemory, now_s: 
     return Tenants(view, memory, policy, now_s, before, since_s, overrides, tuple(returned))
 
 
+def _in_force(view: TierView, row: dict[str, int], now_s: float) -> dict[int, Override]:
+    """Overrides of known tenants that have not ended, by row; the highest revision where a tenant has several."""
+    live = [o for o in view.overrides if o.expires_at_s > now_s and o.tenant in row]
+    return {row[o.tenant]: o for o in sorted(live, key=lambda o: (o.tenant, o.revision))}
+
+
 def _displaced(tenants: Tenants) -> dict[str, Displaced]:
-    """What overrides in force put aside; the first word keeps what the next one finds."""
+    """What overrides in force put aside; a later override of the same tenant keeps what the first one found."""
     kept = tenants.memory.displaced
     out: dict[str, Displaced] = {}
     for row in tenants.overrides:
@@ -92,19 +102,3 @@ def _displaced(tenants: Tenants) -> dict[str, Displaced]:
         own = Displaced(TIER_WARM if tier == TIER_NEW else tier, float(tenants.since_s[row]))
         out[tenant] = kept.get(tenant, own)
     return out
-
-
-def _decision(tenants, after, reason, since_s, row) -> TierDecision:  # type: ignore[no-untyped-def]
-    before = int(tenants.memory.tier[row])
-    why = REASONS[reason[row]]
-    tier = TIERS[after[row]]
-    override = tenants.overrides.get(row)
-    return TierDecision(
-        tenant=tenants.view.ids[row],
-        before=None if before == TIER_NEW else TIERS[before],
-        after=tier,
-        reason=why,
-        trail=(Step(why, tier.value, f"upper band {tenants.upper[row]:.4g} tokens/s"),),
-        since_s=float(since_s[row]),
-        override_expires_at_s=None if override is None else override.expires_at_s,
-    )

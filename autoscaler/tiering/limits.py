@@ -1,71 +1,99 @@
-"""What cannot be had: more hot groups than there may be, more adapters on the ring than its replicas hold.
+"""What cannot be had: more hot groups than there may be, more adapters on the ring than its adapter slots hold.
 
-Both keep the most valuable tenants. Value is forecast mean tokens/s per adapter; who is inside already counts one and
-a half times, so two tenants of like load do not push each other out in turns.
+Both keep whom somebody asked for, then the most valuable. Value is forecast mean tokens/s per adapter; who is inside
+counts one and a half times, so two tenants of like load do not push each other out in turns.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from autoscaler.domain.decisions import Reason
-from autoscaler.domain.observation import Bools, Floats
-from autoscaler.tiering.memory import TIER_COLD, TIER_HOT, TIER_WARM
+from autoscaler.domain.observation import Bools, Floats, Ints
+from autoscaler.tiering.memory import TIER_COLD, TIER_HOT, TIER_WARM, Codes
 from autoscaler.tiering.plan import REASON_CODE
-from autoscaler.tiering.rules import Tenants
+from autoscaler.tiering.tenants import Tenants
 
 STICKINESS = 1.5
 
 
-def hot_groups(tenants: Tenants, after: npt.NDArray[np.int8], reason: npt.NDArray[np.int16], fixed: Bools) -> None:
-    """Demote HOT tenants beyond the number of groups there may be, in place."""
-    hot = np.flatnonzero(after == TIER_HOT)
-    most = most_hot_groups(tenants)
-    if hot.size <= most:
-        return
-    value = _value(tenants, tenants.before == TIER_HOT)[hot]
-    order = np.lexsort((np.array([tenants.view.ids[i] for i in hot]), -value, ~fixed[hot]))
-    out = hot[order[most:]]
-    after[out] = TIER_WARM
-    reason[out] = REASON_CODE[Reason.HOT_GROUPS_FULL]
+@dataclass(frozen=True, slots=True, eq=False)
+class Limited:
+    """Tiers and reasons after the limits, and the adapters with demand, or asked for, that have no adapter slot."""
+
+    tier: Codes
+    reason: npt.NDArray[np.int16]
+    unplaced_adapters: int
+
+
+def limit(tenants: Tenants, tier: Codes, reason: npt.NDArray[np.int16], asked: Bools) -> Limited:
+    """Apply both limits. `asked`: tenants that an operator or the policy put where they are."""
+    tier, reason = tier.copy(), reason.copy()
+    out = _beyond_groups(tenants, tier, asked)
+    tier[out], reason[out] = TIER_WARM, REASON_CODE[Reason.HOT_GROUPS_FULL]
+    out, forced = _beyond_slots(tenants, tier, asked)
+    tier[out], reason[out] = TIER_COLD, REASON_CODE[Reason.ADAPTER_SLOT_BUDGET]
+    active = out[tenants.upper[out] >= max(tenants.cold_tokens_per_s, np.finfo(float).tiny)]
+    return Limited(tier, reason, int(tenants.view.adapters[active].sum()) + forced)
 
 
 def most_hot_groups(tenants: Tenants) -> int:
     """Groups there may be: `groups.hot.maxGroups`, and what the total leaves beside the warm and cold minimum."""
-    policy = tenants.policy
-    if policy.groups.hot is None:
+    groups = tenants.policy.groups
+    if groups.hot is None:
         return 0
-    cold = 0 if policy.groups.cold is None else policy.groups.cold.min_replicas
-    left = policy.budget.max_replicas_total - policy.groups.warm.min_replicas - cold
-    return max(0, min(policy.groups.hot.max_groups, left // policy.groups.hot.min_replicas))
+    cold = 0 if groups.cold is None else groups.cold.min_replicas
+    left = tenants.policy.budget.max_replicas_total - groups.warm.min_replicas - cold
+    return max(0, min(groups.hot.max_groups, left // groups.hot.min_replicas))
 
 
-def adapter_slots(tenants: Tenants, after: npt.NDArray[np.int8], reason: npt.NDArray[np.int16], fixed: Bools) -> int:
-    """Demote the least valuable tenants of the ring that do not fit, in place; answers the adapters left unplaced.
+def value(tenants: Tenants, inside: Bools) -> Floats:
+    """Forecast mean tokens/s per adapter; insiders count more."""
+    return np.asarray(tenants.mean / np.maximum(tenants.view.adapters, 1) * np.where(inside, STICKINESS, 1.0))
 
-    A HOT tenant's adapters count too: the ring takes over when its group is down or full.
+
+def _beyond_groups(tenants: Tenants, tier: Codes, asked: Bools) -> Ints:
+    """HOT tenants for whom there is no group."""
+    hot = np.flatnonzero(tier == TIER_HOT)
+    most = most_hot_groups(tenants)
+    if hot.size <= most:
+        return hot[:0]
+    worth = value(tenants, tenants.before == TIER_HOT)[hot]
+    order = np.lexsort((tenants.memory.keys[hot], -worth, ~asked[hot]))
+    return hot[order[most:]]
+
+
+def _beyond_slots(tenants: Tenants, tier: Codes, asked: Bools) -> tuple[Ints, int]:
+    """Tenants of the ring that do not fit its adapter slots, and the adapters that stay although they do not fit.
+
+    HOT tenants' adapters count: the ring takes over when their group is down or full.
     """
-    budget = tenants.view.ring_adapters
-    ring = np.flatnonzero((after != TIER_COLD) & (tenants.view.adapters > 0))
+    slots = tenants.view.ring_adapters
+    ring = np.flatnonzero((tier != TIER_COLD) & (tenants.view.adapters > 0))
     count = tenants.view.adapters[ring]
-    if budget is None or int(count.sum()) <= budget:
-        return 0
+    if slots is None or int(count.sum()) <= slots:
+        return ring[:0], 0
+    kept = asked[ring] | (tier[ring] == TIER_HOT)
+    left = slots - int(count[kept].sum())
+    rest, size = ring[~kept], count[~kept]
     inside = tenants.before >= TIER_WARM
-    value = _value(tenants, inside)[ring]
-    keep_first = fixed[ring] | (after[ring] == TIER_HOT)
-    order = np.lexsort((np.array([tenants.view.ids[i] for i in ring]), ~inside[ring], -value, ~keep_first))
-    fits = np.cumsum(count[order]) <= budget
-    out = ring[order[~fits & ~keep_first[order]]]
-    after[out] = TIER_COLD
-    reason[out] = REASON_CODE[Reason.ADAPTER_SLOT_BUDGET]
-    active = out[tenants.upper[out] >= max(tenants.cold_tokens_per_s, np.finfo(float).tiny)]
-    forced = int(count[keep_first].sum()) - budget
-    return int(tenants.view.adapters[active].sum()) + max(0, forced)
+    order = np.lexsort((tenants.memory.keys[rest], ~inside[rest], -value(tenants, inside)[rest]))
+    fits = _greedy(size[order], max(left, 0))
+    return rest[order[~fits]], max(0, -left)
 
 
-def _value(tenants: Tenants, inside: Bools) -> Floats:
-    """Forecast mean tokens/s per adapter, or the present rate where that is higher; insiders count more."""
-    view = tenants.view
-    mean = np.fmax(np.where(view.known, view.mean_tokens_per_s, 0.0), np.nan_to_num(view.rate_tokens_per_s))
-    return np.asarray(mean / np.maximum(view.adapters, 1) * np.where(inside, STICKINESS, 1.0))
+def _greedy(size: Ints, room: int) -> Bools:
+    """Who fits, in order; one that is too large lets smaller ones behind it in."""
+    fits = np.cumsum(size) <= room
+    left = room - int(size[fits].sum())
+    first_out = int(np.count_nonzero(fits))
+    for i in range(first_out, size.size):
+        if left <= 0:
+            break
+        if size[i] <= left:
+            fits[i] = True
+            left -= int(size[i])
+    return fits

@@ -38,19 +38,23 @@ class TieringMemory:
         keys: XXH64 of each tenant's id (T): memory stays small however long the ids are.
         tier: 0 cold, 1 warm, 2 hot, -1 never seen (T).
         since_s: when the tier began (T).
-        quiet_ticks: ticks in a row below the demotion threshold (T).
-        wakes: demotions to COLD that a wake-up proved wrong; each doubles the quiet that the next one needs (T).
-        reason: index in `Reason` of what set the tier (T).
+        quiet_since_s: since when it has been below the demotion threshold, infinite where it is not (T).
+        quiet_ticks: ticks in a row below it (T).
+        missed_ticks: ticks in a row in which the SLO was missed (T).
+        wrong: demotions that a promotion proved wrong; each doubles the quiet that the next one needs (T).
+        reason: index in `Reason` of what set the tier when it last changed (T).
         displaced: tenant id -> what its override put aside.
         last_tick_s: a second decision at the same moment counts no tick.
-        ids: the ids behind the keys in the caller's order, and `order`: position in memory of each; a cache.
+        ids: the ids behind the keys, in the caller's order; None after JSON, until the next tick.
     """
 
     keys: Keys = field(default_factory=lambda: np.zeros(0, np.uint64))
     tier: Codes = field(default_factory=lambda: np.zeros(0, np.int8))
     since_s: Floats = field(default_factory=lambda: np.zeros(0))
+    quiet_since_s: Floats = field(default_factory=lambda: np.zeros(0))
     quiet_ticks: Counts = field(default_factory=lambda: np.zeros(0, np.uint16))
-    wakes: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    missed_ticks: Counts = field(default_factory=lambda: np.zeros(0, np.uint16))
+    wrong: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     reason: npt.NDArray[np.int16] = field(default_factory=lambda: np.zeros(0, np.int16))
     displaced: Mapping[str, Displaced] = field(default_factory=dict)
     last_tick_s: float = float("-inf")
@@ -93,8 +97,10 @@ _COLUMNS: dict[str, str] = {
     "keys": "<u8",
     "tier": "<i1",
     "since_s": "<f8",
+    "quiet_since_s": "<f8",
     "quiet_ticks": "<u2",
-    "wakes": "<u1",
+    "missed_ticks": "<u2",
+    "wrong": "<u1",
     "reason": "<i2",
 }
 
@@ -124,7 +130,7 @@ def realign(memory: TieringMemory, ids: tuple[str, ...]) -> TieringMemory:
     found[inside] = known[place[inside]] == keys[inside]
     source = order[place[found]]
 
-    def gather(column: npt.NDArray[Any], blank: int) -> npt.NDArray[Any]:
+    def gather(column: npt.NDArray[Any], blank: float) -> npt.NDArray[Any]:
         out = np.full(len(ids), blank, column.dtype)
         out[found] = column[source]
         return out
@@ -135,8 +141,10 @@ def realign(memory: TieringMemory, ids: tuple[str, ...]) -> TieringMemory:
         keys=keys,
         tier=gather(memory.tier, TIER_NEW),
         since_s=gather(memory.since_s, 0),
+        quiet_since_s=gather(memory.quiet_since_s, np.inf),
         quiet_ticks=gather(memory.quiet_ticks, 0),
-        wakes=gather(memory.wakes, 0),
+        missed_ticks=gather(memory.missed_ticks, 0),
+        wrong=gather(memory.wrong, 0),
         reason=gather(memory.reason, -1),
         displaced={t: d for t, d in memory.displaced.items() if t in present},
         ids=ids,
