@@ -41,6 +41,7 @@ class Metrics:
         conditions: name -> sentence, for what a person must know (a renamed metric, duplicated series).
         resident: replica id -> adapter ids in its memory, only of engines that show them.
         limits: replica id -> field of `EngineLimits` -> what its engine shows; only what is shown.
+        in_flight: replica id -> requests that routers have open on it, where routers show it.
     """
 
     replicas: dict[str, ReplicaSignals]
@@ -50,6 +51,7 @@ class Metrics:
     conditions: dict[str, str]
     resident: dict[str, frozenset[str]] = field(default_factory=dict)
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    in_flight: dict[str, Signal] = field(default_factory=dict)
 
 
 class MetricsSource(Protocol):
@@ -85,6 +87,14 @@ class EngineClient(Protocol):
 
     async def load(self, replica: Replica, effect: LoadAdapter) -> Outcome:
         """Load an adapter. `already loaded` is Applied; 404 path and rank too high are Failed without retry."""
+        ...
+
+    def keep(self, replicas: frozenset[str]) -> None:
+        """Forget replicas that are gone from the platform."""
+        ...
+
+    def reconsider(self, catalogue: Catalogue) -> None:
+        """Give adapters whose source or revision has changed a new trial."""
         ...
 
     def ledger(self) -> LoadLedger:

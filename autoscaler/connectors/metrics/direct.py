@@ -145,6 +145,7 @@ class DirectScrape:
         seen, pairs, router_signal, conditions = self._traffic(now_s, catalogue, replicas, signals)
         names = frozenset(name for e in self._engines.values() for name in e.names)
         ages = [s.newest_age_s for s in series.values() if s.by_name]
+        in_flight = self._routers.in_flight(now_s)
         age_s = max(0.0, min(ages, default=float("inf")))
         return Metrics(
             replicas=signals,
@@ -157,6 +158,7 @@ class DirectScrape:
             conditions=conditions | engine_conditions(preset, series, signals, names),
             resident={i: held for i, s in series.items() if (held := resident_adapters(preset, s)) is not None},
             limits={i: limits for i, s in series.items() if (limits := seen_limits(preset, s))},
+            in_flight={r.id: Fresh(in_flight[r.address]) for r in replicas if r.address in in_flight},
         )
 
     def _series(self, replica: Replica, now_s: float) -> ReplicaSeries:

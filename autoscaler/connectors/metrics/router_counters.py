@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ class _Target:
     grown: Floats = field(default_factory=lambda: np.zeros(0))
     history: deque[tuple[float, Floats]] = field(default_factory=deque)
     has_requests: bool = False
+    in_flight: dict[str, float] = field(default_factory=dict)
 
     def columns(self) -> Ints:
         """Kind, pair and edge of each row: int64 (3, rows)."""
@@ -62,9 +64,15 @@ class RouterCounters:
         self._pair_of: dict[tuple[str, str], int] = {}
         self._names: dict[str, int] = {}
         self._edges: list[float] = []
+        self._gauge = Wanted([preset.in_flight]) if preset.in_flight else None
+        self._one_at_a_time = threading.Lock()
 
     def read(self, target: str, page: str, at_s: float) -> bool:
         """Take in a router's page; False where it shows no request counter at all. May run in a thread of its own."""
+        with self._one_at_a_time:
+            return self._read(target, page, at_s)
+
+    def _read(self, target: str, page: str, at_s: float) -> bool:
         state = self._targets.setdefault(target, _Target())
         found = self._wanted.samples(page)
         if len(state.row_of) > 4 * len(found) + SPARE_ROWS:
@@ -72,6 +80,7 @@ class RouterCounters:
         rows = np.fromiter((self._row(state, series) for series, _ in found), np.int64, len(found))
         values = np.fromiter((value for _, value in found), np.float64, len(found))
         self._grow(state, rows, values)
+        state.in_flight = self._open_requests(page)
         state.history.append((at_s, state.grown.copy()))
         while len(state.history) > 2 and state.history[1][0] <= at_s - self._window_s:
             state.history.popleft()
@@ -86,6 +95,15 @@ class RouterCounters:
         """Keep only these routers."""
         for gone in self._targets.keys() - set(targets):
             del self._targets[gone]
+
+    def in_flight(self, now_s: float) -> dict[str, float]:
+        """Requests that routers have open, by the replica's address; only of routers that were heard."""
+        total: dict[str, float] = {}
+        for target in self._targets.values():
+            if target.history and now_s - target.history[-1][0] <= self._max_age_s:
+                for address, number in target.in_flight.items():
+                    total[address] = total.get(address, 0.0) + number
+        return total
 
     def rates(self, now_s: float) -> PairRates | None:
         """Rates per pair, summed over routers; None where no router has two scrapes that are fresh."""
@@ -135,6 +153,13 @@ class RouterCounters:
         table = counts.reshape(adapters, len(edges))[:, order]
         return quantiles(edges[order], table, quantile) * self._preset.ttft_unit_s
 
+    def _open_requests(self, page: str) -> dict[str, float]:
+        total: dict[str, float] = {}
+        for series, value in self._gauge.samples(page) if self._gauge else ():
+            address = labels_of(series_parts(series)[1]).get(self._preset.in_flight_label, "")
+            total[address] = total.get(address, 0.0) + value
+        return total
+
     def _start_anew(self, target: str) -> _Target:
         self._targets, self._pair_of, self._names = {target: _Target()}, {}, {}
         return self._targets[target]
@@ -172,22 +197,15 @@ class RouterCounters:
         new = len(state.described) - len(state.last)
         state.last = np.concatenate([state.last, np.zeros(new)])
         state.grown = np.concatenate([state.grown, np.zeros(new)])
+        before = state.last[rows]
+        values = np.where(np.isnan(values), before, values)
         if state.history:
-            before = state.last[rows]
             state.grown[rows] += np.where(values >= before, values - before, values)
         state.last[rows] = values
 
 
 def _kinds(preset: RouterPreset) -> dict[str, int]:
-    names = (
-        preset.requests,
-        preset.errors,
-        preset.prompt_tokens,
-        preset.completion_tokens,
-        preset.ttft_sum,
-        preset.ttft_count,
-        preset.ttft_buckets,
-    )
+    names = (*preset.counters(), preset.ttft_buckets)
     return {name: kind for kind, name in enumerate(names) if name}
 
 

@@ -18,6 +18,7 @@ class RouterPreset:
         ttft_buckets: the histogram's buckets.
         ttft_unit_s: seconds in one unit of time to first byte.
         adapter_label, upstream_label: labels with the adapter and the replica's `host:port`.
+        in_flight, in_flight_label: gauge of open requests, and its label with the replica's `host:port`.
     """
 
     name: str
@@ -31,6 +32,19 @@ class RouterPreset:
     ttft_unit_s: float = 1.0
     adapter_label: str = "adapter"
     upstream_label: str = ""
+    in_flight: str = ""
+    in_flight_label: str = ""
+
+    def counters(self) -> tuple[str, ...]:
+        """Requests, errors, prompt and completion tokens, sum and count of time to first byte; empty: not shown."""
+        return (
+            self.requests,
+            self.errors,
+            self.prompt_tokens,
+            self.completion_tokens,
+            self.ttft_sum,
+            self.ttft_count,
+        )
 
 
 ENVOY = RouterPreset(
@@ -44,6 +58,8 @@ ENVOY = RouterPreset(
     ttft_buckets="envoy_llm_ttft_ms_bucket",
     ttft_unit_s=0.001,
     upstream_label="upstream",
+    in_flight="envoy_cluster_endpoint_rq_active",
+    in_flight_label="envoy_endpoint_address",
 )
 
 
