@@ -214,7 +214,7 @@ class TestControlPlane:
         apps.create_namespaced_deployment(namespace, deployment("warm", 2))
         before = {pod.metadata.name for pod in wait_for_ready(core, namespace, 2)}
         address = core.list_namespaced_pod(namespace).items[0].status.pod_ip
-        control_plane.apiserver.stop()
+        control_plane.apiserver.close()
         assert answers_200(f"http://{address}:{PORT}/health")
         control_plane.apiserver.start()
         scale(apps, namespace, "warm", 3)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.kubernetes.fleet import FleetUnderTest, url_of
 from tests.e2e.parts.controlplane import ControlPlane
+from tests.e2e.parts.processes import wait_until
 
 
 @pytest.fixture
@@ -51,8 +52,11 @@ def test_an_engine_that_crashes_comes_back_without_its_adapters(fleet: FleetUnde
     (pod,) = fleet.deploy(1, "--adapter", "/adapters/a=16")
     post(f"{url_of(pod)}/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "/adapters/a"})
     fleet.kubelet.engine(pod.metadata.name).close()
-    fleet.wait_ready(0)
-    (again,) = fleet.wait_ready(1)
+
+    def restarted() -> list[Any]:
+        return [each for each in fleet.ready() if each.status.container_statuses[0].restart_count == 1]
+
+    (again,) = wait_until("the engine runs again", restarted)
     assert again.metadata.uid == pod.metadata.uid
     with urllib.request.urlopen(f"{url_of(again)}/v1/models", timeout=5) as answer:
         assert [model["id"] for model in json.load(answer)["data"]] == ["base"]

@@ -53,7 +53,8 @@ class ControlPlane:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             for server in (self.etcd, self.apiserver, self.controller_manager):
-                stack.enter_context(server)
+                stack.callback(server.close)  # no grace: nothing of it is kept, and the API server would take 10 s
+                server.start()
             self._stack = stack.pop_all()
         return self
 

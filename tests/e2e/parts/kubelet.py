@@ -108,9 +108,11 @@ class TestKubelet:
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._down.set)
-        self._thread.join(60)
+        self._thread.join(30)
         self._claim.close()
         self._raise_failures()
+        if self._thread.is_alive():
+            raise TimeoutError("after 30 s the test kubelet still has not ended; an engine's `close` may hang")
 
     def _raise_failures(self) -> None:
         if self._failures:

@@ -1,6 +1,7 @@
 """One pod's life as its kubelet sees it: start the engine, probe it, report, restart it, and end it with grace."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -76,10 +77,10 @@ class PodLife:
                 if (status := self._status()) != self._reported and await report(status):
                     self._reported = status
                 self.wake.clear()
-                try:
-                    await asyncio.wait_for(self.wake.wait(), STEP_S)
-                except TimeoutError:
-                    continue
+                # Not wait_for, which in Python 3.11 may lose a cancellation.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(STEP_S):
+                        await self.wake.wait()
         finally:
             if self.engine:
                 await asyncio.to_thread(self.engine.close)
