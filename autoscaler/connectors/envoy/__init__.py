@@ -1,6 +1,6 @@
 """Stock Envoy as the router: its bootstrap, the membership files it watches, its process and what it says it applies.
 
-Nothing runs inside Envoy but its own filters. The room decides nothing: a ring snapshot comes in, Envoy's resources go out.
+The room decides nothing: a ring snapshot comes in, Envoy's resources go out.
 """
 
 from autoscaler.connectors.envoy.bootstrap import EnvoySettings, bootstrap

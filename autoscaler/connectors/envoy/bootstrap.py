@@ -1,8 +1,8 @@
 """Envoy's bootstrap: one listener that lets inference through, knows the adapter, counts per adapter and owner.
 
 Everything that changes while a fleet runs lies in files of its own (`resources`), which Envoy reads again when one is
-renamed into place. Written against Envoy 1.40; the filters `json_to_metadata` and `sse_to_metadata` and the `stats` access
-logger are marked work in progress upstream. Metric names and tags are documented in docs/envoy.md.
+renamed into place. Written against Envoy 1.40; the filters `json_to_metadata` and `sse_to_metadata` and the `stats`
+access logger are marked work in progress upstream. Metric names and tags are documented in docs/envoy.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 Json: TypeAlias = dict[str, Any]
 
 TYPE = "type.googleapis.com/envoy."
-ADAPTER_HEADER = "x-lora-adapter"
+ADAPTER_HEADER, PREFERENCE_HEADER = "x-lora-adapter", "x-lora-preference"
 ROUTES, CLUSTERS = "routes.json", "clusters.json"
 BUFFER_BYTES = 8 * 1024 * 1024
 
@@ -31,7 +31,7 @@ class EnvoySettings:
     Attributes:
         directory: holds the bootstrap and the watched files; a relative path is made absolute.
         port, admin_port: where clients and where we ask it; both on `host`.
-        host: the address it listens on; loopback unless said otherwise, since the admin port stops the process on request.
+        host: the address it listens on; loopback unless said otherwise: the admin port stops the process on request.
         node: its name, as `Router.id` shows it.
         concurrency: worker threads. In-flight counts are shared by them.
         buffer_bytes: longest request body, since the body is held until the adapter is known.
@@ -101,6 +101,8 @@ def _listener(settings: EnvoySettings) -> Json:
     return {
         "name": "inference",
         "address": socket_address(settings.host, settings.port),
+        # With it a second Envoy on the same port would share the traffic instead of failing to start.
+        "enable_reuse_port": False,
         "per_connection_buffer_limit_bytes": settings.buffer_bytes,
         "filter_chains": [{"filters": [_extension("envoy.filters.network.http_connection_manager", manager)]}],
     }

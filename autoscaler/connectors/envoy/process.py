@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 import sys
 from asyncio.subprocess import Process
 from pathlib import Path
@@ -38,8 +39,11 @@ class EnvoyProcess:
     async def start(self, ready_timeout_s: float = 15.0) -> None:
         """Start it with the bootstrap that lies in its directory and wait until it serves.
 
-        Raises PermanentError where there is no Envoy or it refuses its configuration, TemporaryError where it takes too long.
+        Raises PermanentError where there is no Envoy, a port is taken or it refuses its configuration, TemporaryError
+        where it takes too
+        long.
         """
+        self._check_ports()
         command = [
             *(envoy_binary(), "-c", str(self.settings.directory / "bootstrap.json")),
             *("--concurrency", str(self.settings.concurrency), "--log-level", self._log_level),
@@ -52,7 +56,7 @@ class EnvoyProcess:
             )
         try:
             async with asyncio.timeout(ready_timeout_s), aiohttp.ClientSession() as session:
-                while not await self._is_ready(session):
+                while not await self._is_ready(session):  # noqa: ASYNC110 - another process tells no event
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             await self.stop()
@@ -69,6 +73,17 @@ class EnvoyProcess:
         except TimeoutError:
             process.kill()
             await process.wait()
+
+    def _check_ports(self) -> None:
+        """Refuse a port that another server holds: its answers would be taken for ours."""
+        for port in (self.settings.port, self.settings.admin_port):
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((self.settings.host, port))
+                except OSError as error:
+                    reason = f"{self.settings.host}:{port} is not free ({error.strerror})"
+                    raise PermanentError(f"{reason}: end what listens there, or give another port") from None
 
     async def _is_ready(self, session: aiohttp.ClientSession) -> bool:
         if self._process is not None and self._process.returncode is not None:

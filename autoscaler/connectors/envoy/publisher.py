@@ -1,15 +1,14 @@
 """Publishes ring snapshots to one stock Envoy by files, and hears from its admin port which epoch it applies.
 
-A file is complete before it is renamed to where Envoy looks, one assignment a file, so a reader sees the old membership or
-the new one. The snapshot itself is kept beside them (`ring.json`): a publisher that starts again goes on from there.
+A file is complete before it is renamed to where Envoy looks, one assignment a file, so a reader sees the old membership
+or the new one. The snapshot itself is kept beside them (`ring.json`): a publisher that starts again goes on from there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,8 @@ from autoscaler.connectors.envoy.resources import (
     LEAST,
     PREFERRED,
     Mode,
+    balance_percent,
+    candidates,
     clusters,
     endpoints,
     endpoints_file,
@@ -31,7 +32,7 @@ from autoscaler.connectors.envoy.resources import (
 from autoscaler.domain.decisions import Applied, Failed, Outcome
 from autoscaler.domain.fleet import Router
 from autoscaler.ring.codec import decode, digest, to_document
-from autoscaler.ring.snapshot import MemberState, RingSnapshot, SnapshotError
+from autoscaler.ring.snapshot import Member, MemberState, RingSnapshot, SnapshotError
 
 _ASSIGNMENTS = (PREFERRED, LEAST, ALL)
 _RING = "ring.json"
@@ -89,11 +90,11 @@ class EnvoyFilePublisher:
         directory.mkdir(parents=True, exist_ok=True)
         first: dict[Path, bytes] = {
             directory / CLUSTERS: response("0", clusters(directory, _DEFAULT_BOUND_PERCENT)),
-            directory / ROUTES: routes("0", RingSnapshot("", 0, "", 1, ()), (), self._mode),
+            directory / ROUTES: routes("0", RingSnapshot("", 0, "", 1, ()), (), {}, self._mode),
         }
         for name in _ASSIGNMENTS:
             first[endpoints_file(directory, name)] = response(
-                "0", [endpoints(name, RingSnapshot("", 0, "", 1, ()), ())]
+                "0", [endpoints(name, RingSnapshot("", 0, "", 1, ()), {})]
             )
         for path, content in first.items():
             if not path.exists():
@@ -136,7 +137,8 @@ class EnvoyFilePublisher:
             self._mode = mode
             current = self._current()
             if current is not None:
-                await self._write_routes(current.snapshot, current.body, current.version)
+                found = candidates(current.snapshot, subset_names(current.snapshot, self._known()))
+                await self._write_routes(current.snapshot, current.body, current.version, found)
 
     async def routers(self, now_s: float) -> tuple[Router, ...]:
         """This Envoy with the epoch that it applies by its own word; nobody where it was never heard."""
@@ -153,14 +155,16 @@ class EnvoyFilePublisher:
     async def _write(self, snapshot: RingSnapshot, body: bytes) -> None:
         directory = self.settings.directory
         version = f"{snapshot.epoch}.{digest(to_document(snapshot))}"
-        _replace_changed(directory / CLUSTERS, clusters(directory, snapshot.request_bound_percent), version)
-        names = subset_names(snapshot, self._known())
+        found = candidates(snapshot, subset_names(snapshot, self._known()))
+        _replace_changed(directory / CLUSTERS, clusters(directory, balance_percent(snapshot, found)), version)
         for name in _ASSIGNMENTS:
-            _replace(endpoints_file(directory, name), response(version, [endpoints(name, snapshot, names)]))
-        await self._write_routes(snapshot, body, version)
+            _replace(endpoints_file(directory, name), response(version, [endpoints(name, snapshot, found)]))
+        await self._write_routes(snapshot, body, version, found)
         _replace(directory / _RING, body)
 
-    async def _write_routes(self, snapshot: RingSnapshot, body: bytes, version: str) -> None:
+    async def _write_routes(
+        self, snapshot: RingSnapshot, body: bytes, version: str, found: Mapping[str, tuple[Member, ...]]
+    ) -> None:
         """Routes change only when names, rejection or the target do, and only to a cluster that has its endpoints."""
         path = self.settings.directory / ROUTES
         known = set(self._known())
@@ -168,7 +172,7 @@ class EnvoyFilePublisher:
         target = snapshot.choice.value if self._mode is Mode.RING else ALL
         if self._written is not None and self._written.target != target:
             await self._wait_for(target, version)
-        _replace_changed(path, json.loads(routes("", snapshot, names, self._mode))["resources"], version)
+        _replace_changed(path, json.loads(routes("", snapshot, names, found, self._mode))["resources"], version)
         routes_version = json.loads(path.read_bytes())["version_info"]
         self._written = _Written(snapshot, body, version, routes_version, target)
 
@@ -235,7 +239,7 @@ def _epoch_of(text: str, wanted: str, epoch: int) -> int:
 def _replace(path: Path, content: bytes) -> None:
     beside = path.with_name(path.name + ".new")
     beside.write_bytes(content)
-    os.replace(beside, path)
+    beside.replace(path)
 
 
 def _replace_changed(path: Path, resources: list[dict[str, object]], version: str) -> None:

@@ -1,19 +1,27 @@
-"""A ring snapshot as Envoy's resources: cluster settings, endpoints with the adapters each one owns, and the route table.
+"""A ring snapshot as Envoy's resources: clusters, endpoints with the adapters each one owns, and the route table.
 
 Stock Envoy follows the ring at the `subset` level: exactly the snapshot's candidates, in an order of its own. Endpoints
-carry the adapters that they serve as metadata, and a request goes to the subset that lists its adapter. What is in no list
-goes to the pool of the cold group.
+carry the adapters that they serve as metadata, and a request goes to the subset that lists its adapter. What is in no
+list goes to the pool of the cold group.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from autoscaler.connectors.envoy.bootstrap import ADAPTER_HEADER, TYPE, Json, socket_address, watched_file
+from autoscaler.connectors.envoy.bootstrap import (
+    ADAPTER_HEADER,
+    PREFERENCE_HEADER,
+    TYPE,
+    Json,
+    socket_address,
+    watched_file,
+)
+from autoscaler.connectors.envoy.preference import RING_SIZE, preference_key
 from autoscaler.ring.owners import Owners, Ring, Via
 from autoscaler.ring.snapshot import Choice, Member, MemberState, Overflow, RingSnapshot, Unknown
 
@@ -24,6 +32,10 @@ UNKNOWN_NAME = "(unknown)"
 # A subset lists the owners and these many more where any replica may overflow: with all replicas in every subset the
 # assignment would grow as adapters x replicas.
 _OVERFLOW_ANY = 2
+# Envoy draws so many replicas, with replacement, and takes the least busy. Its default of 2 draws the same one twice in
+# half of the picks between two owners, 5 in 1 of 16. More would send a burst of one instant to one replica, since a
+# request counts as in flight only once its connection stands.
+_CHOICES = 5
 _COLD = {"pool": "cold"}
 
 
@@ -43,19 +55,19 @@ def response(version: str, resources: Iterable[Json]) -> bytes:
 def clusters(directory: Path, bound_percent: int) -> list[Json]:
     """The clusters, as CDS resources: by ring hash with the request-time bound, by least requests, and in turn.
 
-    `least` also carries the base model's traffic and, in `least-requests` mode, everything; so its in-flight counts see both.
+    `least` also carries the base model's traffic, so that where `choice` is least its counts see all of the load.
     """
     bounded = {
         "lb_policy": "RING_HASH",
-        "ring_hash_lb_config": {"minimum_ring_size": 64},
+        "ring_hash_lb_config": {"minimum_ring_size": RING_SIZE},
         **_balance({"consistent_hashing_lb_config": {"hash_balance_factor": max(100, bound_percent)}}),
         **_subsets(),
     }
-    least = {"lb_policy": "LEAST_REQUEST", **_balance({}), **_subsets()}
+    least = {"lb_policy": "LEAST_REQUEST", "least_request_lb_config": {"choice_count": _CHOICES}, **_balance({})}
     return [
         _cluster(PREFERRED, directory, bounded),
-        _cluster(LEAST, directory, least),
-        _cluster(ALL, directory, {"lb_policy": "LEAST_REQUEST", **_balance({})}, ALL),
+        _cluster(LEAST, directory, least | _subsets()),
+        _cluster(ALL, directory, least, ALL),
         _cluster(SPRAY, directory, {"lb_policy": "ROUND_ROBIN", **_balance({})}, ALL),
     ]
 
@@ -65,15 +77,26 @@ def endpoints_file(directory: Path, assignment: str) -> Path:
     return directory.absolute() / f"endpoints-{assignment}.json"
 
 
-def endpoints(assignment: str, snapshot: RingSnapshot, names: Collection[str]) -> Json:
-    """A ClusterLoadAssignment. `names`: the adapters that must have their own subset.
+def balance_percent(snapshot: RingSnapshot, found: Mapping[str, tuple[Member, ...]]) -> int:
+    """Envoy's balance factor that comes nearest to the snapshot's bound; `found` as `candidates` gives it.
+
+    Envoy lets a replica have factor x (in flight on the cluster) / (candidates of the adapter), the ring bound x (in
+    flight) / (active members); so the factor is lowered by their ratio, to no less than the 100 that Envoy accepts.
+    """
+    active = max(1, len(_serving(snapshot.members)))
+    usual = sorted(map(len, found.values()))[len(found) // 2] if found else active
+    return max(100, -(-snapshot.request_bound_percent * min(usual, active) // active))
+
+
+def endpoints(assignment: str, snapshot: RingSnapshot, found: Mapping[str, tuple[Member, ...]]) -> Json:
+    """A ClusterLoadAssignment. `found`: the candidates of the adapters that must have their own subset.
 
     Priority 0 holds the hot groups, priority 1 the rest: a hot adapter's subset has its own group first, and its ring
     owners take over when the group is down or answers that it is full. Other adapters have no host at priority 0.
     """
     adapters: defaultdict[str, list[str]] = defaultdict(list)
     if assignment == snapshot.choice.value:
-        for name, members in candidates(snapshot, names).items():
+        for name, members in found.items():
             for member in members:
                 adapters[member.address].append(name)
     if assignment == LEAST:
@@ -113,24 +136,27 @@ def candidates(snapshot: RingSnapshot, names: Collection[str]) -> dict[str, tupl
 
 
 def cold_members(snapshot: RingSnapshot) -> tuple[Member, ...]:
-    """Who serves what is in no list: the cold group, or the warm members while it has no replica. Never empty by itself."""
+    """Who serves what is in no list: the cold group, or the warm members while it has no replica."""
     return _serving(snapshot.cold or ()) or _serving(snapshot.members)
 
 
 def subset_names(snapshot: RingSnapshot, known: Iterable[str]) -> frozenset[str]:
-    """The adapters of the ring and of hot groups; where the snapshot says that every name is on the ring, the `known` ones."""
+    """The adapters of the ring and of hot groups; where every name is on the ring, the `known` ones."""
     named = {*snapshot.hot, *snapshot.exceptions}
     return frozenset(named.union(known if snapshot.warm is None else snapshot.warm) - set(snapshot.base_models))
 
 
-def routes(version: str, snapshot: RingSnapshot, names: Iterable[str], mode: Mode) -> bytes:
+def routes(
+    version: str, snapshot: RingSnapshot, names: Iterable[str], found: Mapping[str, tuple[Member, ...]], mode: Mode
+) -> bytes:
     """The route table as a watched file: every known name by itself (its name is the metrics' tag), then the rest.
 
-    A name of the client's choice never becomes a metric's tag, and where the snapshot rejects unknown names they get 404.
+    A name of the client's choice never becomes a metric's tag. Where the snapshot rejects unknown names they get 404.
     """
     target = {Mode.RING: snapshot.choice.value, Mode.LEAST_REQUESTS: ALL, Mode.SPRAY: SPRAY}[mode]
     base_target = LEAST if mode is Mode.RING else target
-    table = {name: _route(name, target) for name in sorted(names)}
+    hot = {member.address for group in snapshot.hot.values() for member in group.members}
+    table = {name: _route(name, target, _preference(found.get(name, ()), hot)) for name in sorted(names)}
     table.update({name: _route(name, base_target) for name in snapshot.base_models})
     rejects = snapshot.unknown is Unknown.REJECT and mode is Mode.RING
     unlisted = _reject() if rejects else _route(UNKNOWN_NAME, target)
@@ -166,7 +192,7 @@ def _subsets() -> Json:
 
 def _cluster(name: str, directory: Path, balancing: Json, assignment: str = "") -> Json:
     assignment = assignment or name
-    limits = {key: 1_000_000 for key in ("max_connections", "max_pending_requests", "max_requests", "max_retries")}
+    limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), 1_000_000)
     return {
         "@type": TYPE + "config.cluster.v3.Cluster",
         "name": name,
@@ -176,6 +202,7 @@ def _cluster(name: str, directory: Path, balancing: Json, assignment: str = "") 
             "eds_config": watched_file(endpoints_file(directory, assignment)),
         },
         "connect_timeout": "1s",
+        "preconnect_policy": {"per_upstream_preconnect_ratio": 1.5},
         "circuit_breakers": {"thresholds": [limits]},
         "track_cluster_stats": {"per_endpoint_stats": True},
         **balancing,
@@ -217,7 +244,8 @@ def _reachable(members: Iterable[Member]) -> tuple[Member, ...]:
 
 
 # Nothing has reached the client yet when these retry, and a completion has no side effects: a dead replica costs a
-# connection attempt. 503 is an engine that says it is full or going: the next priority (a hot adapter's ring owners) is tried.
+# connection attempt. 503 is an engine that says it is full or going: the next priority (a hot adapter's ring owners) is
+# tried.
 _RETRY: Json = {
     "retry_on": "connect-failure,refused-stream,reset-before-request,reset,retriable-status-codes",
     "retriable_status_codes": [503],
@@ -241,10 +269,21 @@ _RETRY: Json = {
 _MATCH_ALL: Json = {"prefix": "/"}
 
 
-def _route(name: str, cluster: str) -> Json:
-    by_adapter = [{"header": {"header_name": ADAPTER_HEADER}}]
-    forward = {"cluster": cluster, "timeout": "0s", "hash_policy": by_adapter}
-    return {"name": name, "match": _MATCH_ALL, "route": forward}
+def _route(name: str, cluster: str, preference: str = "") -> Json:
+    """A route to a cluster; `preference` is hashed to choose within the subset, else the adapter's name is."""
+    hashed = PREFERENCE_HEADER if preference else ADAPTER_HEADER
+    forward = {"cluster": cluster, "timeout": "0s", "hash_policy": [{"header": {"header_name": hashed}}]}
+    route: Json = {"name": name, "match": _MATCH_ALL, "route": forward}
+    if preference:
+        header = {"key": PREFERENCE_HEADER, "value": preference}
+        route["request_headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
+    return route
+
+
+def _preference(members: Sequence[Member], hot: Collection[str]) -> str:
+    """The text that falls on the first member, among those of its priority; empty where there is no choice."""
+    level = [m.slot or m.replica for m in members if (m.address in hot) == (members[0].address in hot)]
+    return preference_key(level) if len(level) > 1 else ""
 
 
 def _reject() -> Json:
