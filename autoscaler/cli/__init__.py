@@ -14,9 +14,7 @@ from importlib.metadata import version
 
 from autoscaler.cli.errors import UsageError
 
-_COMMANDS = (
-    "demo", "run", "simulate", "backtest", "calibrate", "policy", "ring", "override", "explain", "detach", "doctor",
-)  # fmt: skip
+_COMMANDS = ("demo",)
 _EXTRA_OF = {
     "fastapi": "controller", "uvicorn": "controller", "aiohttp": "controller", "httpx": "controller",
     "yaml": "controller", "pydantic": "controller", "prometheus_api_client": "controller",

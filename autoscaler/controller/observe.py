@@ -11,7 +11,15 @@ from autoscaler.domain.fleet import Group, PauseMode, Replica, ReplicaState, Rou
 from autoscaler.domain.observation import Catalogue, Observation
 from autoscaler.domain.signals import Fresh, Missing, Signal
 from autoscaler.policy.model import FleetPolicy
-from autoscaler.ports import EngineClient, FleetActuator, MetricsSource, OverrideStore, RingPublisher, TemporaryError
+from autoscaler.ports import (
+    EngineClient,
+    FleetActuator,
+    Metrics,
+    MetricsSource,
+    OverrideStore,
+    RingPublisher,
+    TemporaryError,
+)
 
 _REACHABLE = frozenset({ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.STARTING})
 
@@ -49,18 +57,12 @@ async def observe(
     platform, routers, published = await asyncio.gather(
         _platform(world.actuator, previous, now_s), _routers(world.publisher, now_s), _published(world.publisher)
     )
+    world.engines.keep(frozenset(r.id for r in platform.replicas))
+    world.engines.reconsider(catalogue)
     registered, metrics = await asyncio.gather(
         _registered(world.engines, platform.replicas), world.metrics.read(now_s, catalogue, platform.replicas)
     )
-    replicas = tuple(
-        dataclasses.replace(
-            r,
-            limits=policy.limits(platform.groups[r.group].tier, r.limits) if r.group in platform.groups else r.limits,
-            signals=metrics.replicas.get(r.id, r.signals),
-            registered=registered.get(r.id),
-        )
-        for r in platform.replicas
-    )
+    replicas = tuple(_seen(r, policy, platform.groups, metrics, registered.get(r.id)) for r in platform.replicas)
     epoch, body, publisher_seen = published
     return Observation(
         now_s=now_s,
@@ -75,6 +77,26 @@ async def observe(
         conditions={**metrics.conditions, **conditions},
         ring_epoch=epoch,
         ring_body=body,
+    )
+
+
+def _seen(
+    replica: Replica,
+    policy: FleetPolicy,
+    groups: Mapping[str, Group],
+    metrics: Metrics,
+    registered: frozenset[str] | None,
+) -> Replica:
+    """A replica with what its engine and the routers show; the policy's limits go before shown ones."""
+    limits = dataclasses.replace(replica.limits, **metrics.limits.get(replica.id, {}))
+    group = groups.get(replica.group)
+    return dataclasses.replace(
+        replica,
+        limits=limits if group is None else policy.limits(group.tier, limits),
+        signals=metrics.replicas.get(replica.id, replica.signals),
+        registered=registered,
+        resident=metrics.resident.get(replica.id),
+        in_flight=metrics.in_flight.get(replica.id, replica.in_flight),
     )
 
 

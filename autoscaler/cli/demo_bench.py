@@ -1,0 +1,236 @@
+"""The demo's world on one machine: simulated engines over real HTTP, Envoy, Prometheus where there is one, traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from autoscaler.cli.errors import UsageError
+from autoscaler.cli.service import SystemClock
+from autoscaler.connectors.engines.client import EngineSettings, HttpEngines
+from autoscaler.connectors.engines.dialects import VLLM as VLLM_CALLS
+from autoscaler.connectors.envoy import EnvoyFilePublisher, EnvoyProcess, EnvoySettings, Mode
+from autoscaler.connectors.metrics.connection import PrometheusConnection, PrometheusSettings
+from autoscaler.connectors.metrics.direct import DirectScrape, ScrapeSettings
+from autoscaler.connectors.metrics.presets import VLLM
+from autoscaler.connectors.metrics.prometheus import PrometheusSource, SourceSettings
+from autoscaler.connectors.metrics.router_presets import ENVOY
+from autoscaler.domain.decisions import Grow
+from autoscaler.domain.observation import Catalogue
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.ports import MetricsSource
+from autoscaler.ring import Member, RingSnapshot, encode
+from autoscaler.ring.slots import slot_name
+from autoscaler.simulator.engine.profile import EngineLimits, load_profile
+from autoscaler.simulator.http.adapters import AdapterTable
+from autoscaler.simulator.http.options import DEFAULT_PROFILE, EngineOptions
+from autoscaler.simulator.http.pump import Pump
+from autoscaler.simulator.local.fleet import LocalFleet
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Ports in a row: router, its admin, API, dashboard, Prometheus, then the engines'."""
+
+    base: int
+
+    @property
+    def router(self) -> int:
+        """Where clients send."""
+        return self.base
+
+    @property
+    def router_admin(self) -> int:
+        """Envoy's admin."""
+        return self.base + 1
+
+    @property
+    def api(self) -> int:
+        """The controller's API."""
+        return self.base + 2
+
+    @property
+    def dashboard(self) -> int:
+        """Streamlit."""
+        return self.base + 3
+
+    @property
+    def prometheus(self) -> int:
+        """Prometheus."""
+        return self.base + 4
+
+    @property
+    def engines(self) -> int:
+        """The first engine's."""
+        return self.base + 10
+
+    def check_free(self, engines: int) -> None:
+        """Raises UsageError that names the busy port and the remedy."""
+        for port in (*range(self.base, self.base + 5), *range(self.engines, self.engines + engines)):
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", port))
+                except OSError as error:
+                    raise UsageError(
+                        f"port {port} on 127.0.0.1 is in use; stop what uses it, or choose others with --port-base"
+                    ) from error
+
+
+@dataclass(slots=True)
+class Bench:
+    """Everything that runs besides the controller."""
+
+    fleet: LocalFleet
+    pump: Pump
+    envoy: EnvoyFilePublisher
+    envoy_settings: EnvoySettings
+    engines: HttpEngines
+    metrics: MetricsSource
+    metrics_from: str
+
+    async def loads(self) -> dict[str, int]:
+        """Adapter loads from host to GPU, preloads included, of each engine that runs."""
+        engines = {r.id: self.fleet.engine(r.id) for r in await self.fleet.replicas()}
+        return {name: e.calls.live.model.gauges().gpu_loads for name, e in engines.items() if e.running}
+
+    async def route(self, mode: Mode) -> None:
+        """Let Envoy route by the ring, or blind to adapters."""
+        await self.envoy.set_mode(mode)
+
+
+@contextlib.asynccontextmanager
+async def bench(
+    policy: FleetPolicy, catalogue: Catalogue, replicas: int, ports: Ports, folder: Path
+) -> AsyncIterator[Bench]:
+    """Start everything; end everything, whatever happens in between."""
+    clock = SystemClock()
+    async with contextlib.AsyncExitStack() as stack:
+        pump = Pump()
+        fleet = LocalFleet(_engine_options(policy, catalogue), pump, port_base=ports.engines)
+        stack.push_async_callback(fleet.close)
+        await fleet.apply(Grow("warm", replicas))
+        settings = EnvoySettings(directory=folder / "envoy", port=ports.router, admin_port=ports.router_admin)
+        envoy = EnvoyFilePublisher(settings, known=lambda: catalogue.ids, mode=Mode.SPRAY)
+        envoy.prepare()
+        process = EnvoyProcess(settings)
+        stack.push_async_callback(process.stop)
+        await process.start()
+        await fleet.wait_ready()
+        await envoy.publish(1, await _first_ring(policy, catalogue, fleet))
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        engine_settings = EngineSettings(
+            VLLM_CALLS, policy.engine.loading.parallel_per_replica, policy.engine.loading.timeout_s,
+            backoff_s=policy.engine.loading.backoff_s,
+        )  # fmt: skip
+        engines = HttpEngines(policy.name, engine_settings, session, clock)
+        metrics, origin = await _metrics(stack, policy, ports, folder, settings, session, fleet)
+        yield Bench(fleet, pump, envoy, settings, engines, metrics, origin)
+
+
+def _engine_options(policy: FleetPolicy, catalogue: Catalogue) -> EngineOptions:
+    limits = policy.engine.limits
+    slots = limits.max_loras or 8
+    return EngineOptions(
+        profile=load_profile(DEFAULT_PROFILE),
+        limits=EngineLimits(
+            max_loras=slots,
+            max_cpu_loras=limits.max_cpu_loras or slots,
+            max_lora_rank=limits.max_lora_rank or 16,
+            max_num_seqs=limits.max_num_seqs or 64,
+        ),
+        base_model=policy.base_model,
+        files=AdapterTable(dict.fromkeys(catalogue.sources, 16)),
+        resolver=policy.engine.resolver,
+        stream_interval_tokens=32,
+        start_up_s=policy.scaling.startup_s,
+    )
+
+
+async def _first_ring(policy: FleetPolicy, catalogue: Catalogue, fleet: LocalFleet) -> bytes:
+    """Membership only, by plain hashing: what is there before the controller takes over."""
+    members = tuple(Member(r.id, r.address, slot=slot_name(number)) for number, r in enumerate(await fleet.replicas()))
+    snapshot = RingSnapshot(
+        policy.name, 1, "2000-01-01T00:00:00Z", 2, members, warm=catalogue.ids, base_models=(policy.base_model,)
+    )
+    return encode(snapshot)
+
+
+async def _metrics(
+    stack: contextlib.AsyncExitStack,
+    policy: FleetPolicy,
+    ports: Ports,
+    folder: Path,
+    envoy: EnvoySettings,
+    session: aiohttp.ClientSession,
+    fleet: LocalFleet,
+) -> tuple[MetricsSource, str]:
+    """Real Prometheus where it is on the machine, direct scraping otherwise: the decisions are the same."""
+    binary = shutil.which("prometheus")
+    base = frozenset({policy.base_model})
+    if binary is None:
+        urls = {envoy.node: f"{envoy.admin_url}/stats/prometheus"}
+        scrape = ScrapeSettings(
+            VLLM, ENVOY, urls, base, window_s=policy.signals.window_s, max_age_s=policy.signals.max_age_s
+        )
+        return DirectScrape(scrape, session, SystemClock()), "direct scraping"
+    await _start_prometheus(stack, binary, ports, folder, envoy)
+    targets = asyncio.create_task(_keep_targets(folder / "engines.json", fleet))
+    stack.callback(targets.cancel)
+    connection = PrometheusConnection(PrometheusSettings(f"http://127.0.0.1:{ports.prometheus}"))
+    source = SourceSettings(VLLM, ENVOY, policy.signals, base)
+    return PrometheusSource(source, connection), f"Prometheus at http://127.0.0.1:{ports.prometheus}"
+
+
+async def _start_prometheus(
+    stack: contextlib.AsyncExitStack, binary: str, ports: Ports, folder: Path, envoy: EnvoySettings
+) -> None:
+    (folder / "engines.json").write_text("[]")
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "scrape_configs": [
+            {
+                "job_name": "engines",
+                "file_sd_configs": [{"files": [str(folder / "engines.json")], "refresh_interval": "1s"}],
+            },
+            {
+                "job_name": "envoy",
+                "metrics_path": "/stats/prometheus",
+                "static_configs": [{"targets": [f"127.0.0.1:{envoy.admin_port}"], "labels": {"router": envoy.node}}],
+            },
+        ],
+    }
+    (folder / "prometheus.yml").write_text(json.dumps(config))
+    with (folder / "prometheus.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            binary, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'prometheus'}",
+            f"--web.listen-address=127.0.0.1:{ports.prometheus}", stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    stack.push_async_callback(_stop, process)
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), 5.0)
+        except TimeoutError:
+            process.kill()
+
+
+async def _keep_targets(path: Path, fleet: LocalFleet) -> None:
+    """Write the engines that listen for Prometheus to find, as a platform's discovery does."""
+    while True:
+        groups = [{"targets": [r.address], "labels": {"pod": r.id}} for r in await fleet.replicas() if r.address]
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(groups))
+        fresh.rename(path)
+        await asyncio.sleep(0.5)

@@ -1,0 +1,27 @@
+"""Policy files from disk, for commands; and those that are shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import autoscaler
+from autoscaler.cli.errors import UsageError, read_bytes
+from autoscaler.policy.loading import parse_policy
+from autoscaler.policy.model import FleetPolicy
+
+
+def shipped_policy(name: str) -> Path:
+    """A shipped policy's file: beside the package in a checkout, inside it once installed."""
+    package = Path(autoscaler.__file__).parent
+    for folder in (package / "policies", package.parent / "policies"):
+        if (folder / f"{name}.yaml").is_file():
+            return folder / f"{name}.yaml"
+    raise UsageError(f"the shipped policy {name}.yaml is missing from this installation; install it again")
+
+
+def read_policy(path: Path) -> FleetPolicy:
+    """A valid policy. Raises UsageError with every error where it is not."""
+    parsed = parse_policy(read_bytes(path, "a policy file"), str(path))
+    if isinstance(parsed, FleetPolicy):
+        return parsed
+    raise UsageError("; ".join(f"{e.file}: {e.path or 'file'}: {e.message}" for e in parsed))

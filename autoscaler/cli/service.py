@@ -1,0 +1,173 @@
+"""A controller process: fleets' loops, one store, one lease, one API. `run` and `demo` put their worlds into it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from autoscaler.api import ApiParts, create_app
+from autoscaler.api.auth import Authenticator, Principal, Role, TokenTable
+from autoscaler.cli.errors import UsageError
+from autoscaler.connectors.routers.hub import RingHub
+from autoscaler.connectors.stores.lease import FileLease
+from autoscaler.connectors.stores.sqlite import SqliteStores
+from autoscaler.controller.loop import FleetController, Stores, Wanted
+from autoscaler.controller.observe import World
+from autoscaler.domain.decisions import DecisionRecord
+from autoscaler.planner import FleetPlan
+from autoscaler.policy.words import Mode
+from autoscaler.ports import Clock, PermanentError, TemporaryError
+from autoscaler.telemetry import FleetMetrics, FleetView
+
+_log = logging.getLogger(__name__)
+_RENEWALS = 4  # within a lease's duration
+
+Subscriber = Callable[[FleetView, tuple[DecisionRecord, ...]], None]
+
+
+class SystemClock:
+    """`Clock` of this machine."""
+
+    def now_s(self) -> float:
+        """Seconds since the Unix epoch."""
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after `seconds`."""
+        await asyncio.sleep(seconds)
+
+
+def make_token() -> tuple[str, str]:
+    """A new bearer token, and the SHA-256 that is kept of it."""
+    token = secrets.token_urlsafe(24)
+    return token, hashlib.sha256(token.encode()).hexdigest()
+
+
+def printed_tokens() -> tuple[dict[Role, str], TokenTable]:
+    """A token for each role, good for this process, to be printed once; there is never a default password."""
+    tokens, entries = {}, []
+    for role in Role:
+        tokens[role], digest = make_token()
+        entries.append((digest, Principal(f"local-{role.name.lower()}", role)))
+    return tokens, TokenTable(entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where the API listens."""
+
+    host: str
+    port: int
+
+
+class Service:
+    """Everything of one process that is not a fleet's own world."""
+
+    def __init__(
+        self, state: Path, listen: Listen, authenticator: Authenticator, clock: Clock, lease_s: float = 15.0
+    ) -> None:
+        """Raises UsageError where the state cannot be opened, with the remedy."""
+        self.clock, self.listen, self.metrics = clock, listen, FleetMetrics()
+        try:
+            state.mkdir(parents=True, exist_ok=True)
+            self.stores = SqliteStores(state / "state.db", clock.now_s)
+            self.lease = FileLease(state / "lease.json", f"{socket.gethostname()}-{os.getpid()}", lease_s)
+        except (OSError, PermanentError, TemporaryError) as error:
+            raise UsageError(f"the state folder {state} cannot be used: {error}") from error
+        self._lease_s = lease_s
+        self._authenticator = authenticator
+        self._controllers: dict[str, FleetController] = {}
+        self._hubs: dict[str, RingHub] = {}
+
+    def add_fleet(
+        self,
+        name: str,
+        world: World,
+        hub: RingHub,
+        wanted: Callable[[], Wanted],
+        subscribers: Sequence[Subscriber] = (),
+        frozen: Callable[[], str] = lambda: "",
+    ) -> FleetController:
+        """Run a fleet by what `wanted` says at each tick."""
+        stores = Stores(self.stores.decisions, self.stores.checkpoints)
+        controller = FleetController(
+            world, stores, self.lease, self.clock, wanted, self._approvals, (self.metrics.update, *subscribers), frozen
+        )
+        self._controllers[name], self._hubs[name] = controller, hub
+        return controller
+
+    def views(self) -> dict[str, FleetView]:
+        """The last view of each fleet that was observed."""
+        return {name: c.latest for name, c in self._controllers.items() if c.latest is not None}
+
+    async def serve(self) -> None:
+        """Lead if nobody else does, tick every fleet, answer the API; until cancelled."""
+        server = self._server()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._renew())
+            group.create_task(_answer(server))
+            for controller in self._controllers.values():
+                group.create_task(controller.run())
+
+    async def close(self) -> None:
+        """Stop acting and let go of the lease, so that another instance goes on at once."""
+        for controller in self._controllers.values():
+            await controller.close()
+        self.lease.release()
+        self.stores.close()
+
+    def _approvals(self, last: FleetPlan | None) -> frozenset[str]:
+        """Keys of approved changes; what the last plan proposed is offered first."""
+        if last is None or last.mode is not Mode.PROPOSE:
+            return frozenset()
+        self.stores.proposals.propose(last.fleet, last.proposals)
+        return self.stores.proposals.approvals(last.fleet)
+
+    async def _renew(self) -> None:
+        while True:
+            self.lease.renew(self.clock.now_s())
+            await self.clock.sleep(self._lease_s / _RENEWALS)
+
+    def _server(self) -> uvicorn.Server:
+        parts = ApiParts(
+            views=self.views,
+            hubs=self._hubs,
+            overrides=self.stores.overrides,
+            decisions=self.stores.decisions,
+            audit=self.stores.audit,
+            proposals=self.stores.proposals,
+            authenticator=self._authenticator,
+            metrics=self.metrics.registry,
+            now_s=self.clock.now_s,
+            ready=self._not_ready,
+        )
+        config = uvicorn.Config(
+            create_app(parts), self.listen.host, self.listen.port, log_level="warning", access_log=False,
+            lifespan="off", timeout_graceful_shutdown=2, server_header=False,
+        )  # fmt: skip
+        return uvicorn.Server(config)
+
+    def _not_ready(self) -> str:
+        waiting = sorted(set(self._controllers) - set(self.views()))
+        return f"not observed yet: {', '.join(waiting)}" if waiting else ""
+
+
+async def _answer(server: uvicorn.Server) -> None:
+    """Serve without uvicorn's own signal handlers: who composed this process decides when it ends."""
+    try:
+        await server._serve()
+    except SystemExit as error:
+        raise UsageError(
+            f"the API cannot listen on {server.config.host}:{server.config.port}: is the port in use? "
+            "choose another one"
+        ) from error
