@@ -5,11 +5,13 @@ met on skewed traffic (Zipf 1, 512 slots, 100,000 adapters, two owners: the full
 """
 
 import math
+from heapq import heapify, heappop, heappush
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from autoscaler.ring.hashing import Hashes
 from autoscaler.ring.snapshot import Choice
 
 Floats = npt.NDArray[np.float64]
@@ -47,6 +49,35 @@ def wanted_copies(loads: Floats, mean: float, slots: int, replication: int, befo
     return copies
 
 
+def spared_copies(
+    copies: Counts, loads: Floats, hashes: Hashes, mean: float, *, replication: int, pairs: int, before: Counts
+) -> Counts:
+    """`copies`, less those that load added where all together pass `pairs`, the residents that all slots can hold.
+
+    A copy is spared where the shares that remain are smallest, one that does not exist yet first, and only while a
+    share stays within the mean: beyond that one adapter overloads its slot, and a place for the least one costs less.
+    """
+    excess = int(copies.sum()) - pairs
+    rows = np.flatnonzero(copies > replication)
+    if excess <= 0 or not len(rows):
+        return copies
+    spared = copies.copy()
+
+    def entry(row: int) -> tuple[bool, float, int, int]:
+        return bool(spared[row] <= before[row]), float(loads[row] / (spared[row] - 1)), int(hashes[row]), row
+
+    heap = [entry(row) for row in rows.tolist()]
+    heapify(heap)
+    while heap and excess > 0:
+        _, share, _, row = heappop(heap)
+        if share <= mean:
+            spared[row] -= 1
+            excess -= 1
+            if spared[row] > replication:
+                heappush(heap, entry(row))
+    return spared
+
+
 def resolve_replication(
     setting: int | Literal["auto"],
     loads: Floats,
@@ -79,7 +110,9 @@ def decide_choice(warm_adapters: int, max_loras: int, previous: Choice | None = 
 
 
 def _auto(loads: Floats, slots: int, max_loras: int, residents_per_slot: int, previous: int | None) -> int:
-    by_load = wanted_copies(loads, float(loads.sum()) / slots, slots, 1)
+    # Only the copies without which one adapter overloads its slot: the others are spared where room is short.
+    mean = float(loads.sum()) / slots
+    by_load = np.clip(np.ceil(loads / mean), 1, slots) if mean > 0 else np.ones(len(loads))
 
     def fits(replication: int, limit: float) -> bool:
         margin = _STEP_UP_MARGIN if previous is not None and replication > previous else 1.0

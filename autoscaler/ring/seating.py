@@ -22,7 +22,7 @@ from autoscaler.ring.placement import (
 )
 from autoscaler.ring.previous import Previous, read_previous
 from autoscaler.ring.ranking import Indices, Ranking, rank, rerank, rows_before
-from autoscaler.ring.replication import Floats, wanted_copies
+from autoscaler.ring.replication import Counts, Floats, spared_copies, wanted_copies
 
 TAIL_SHARE = 0.05
 """Shares below this part of the mean load are placed by the hash alone: 99 % of adapters at Zipf 1."""
@@ -108,13 +108,12 @@ class _Seating:
         self.ranking, self.replication, self.loads, self.mean, self.limits = ranking, replication, loads, mean, limits
         self.before = before
         self.home = ranking.top[:, :replication]
-        self.copies = wanted_copies(
-            loads, mean, len(ranking.slots), replication, before.copies_now() if before else None
-        )
+        self.copies = self._wanted_copies()
         self.shares = loads / self.copies
         self.exceptions: dict[int, tuple[int, ...]] = {}
         self.infeasible: list[Infeasible] = []
         self.ranked: dict[int, list[int]] = {}
+        self.seated: dict[int, list[int]] = {}
         # With no load at all nothing is known that could call an adapter home.
         home_limit = HOME_BOUND * mean if mean > 0 else -1.0
         self.loose = self._loose_at_first()
@@ -134,6 +133,19 @@ class _Seating:
         pushed_out = self._shed_residents()
         if len(pushed_out):
             self._seat(pushed_out)
+
+    def _wanted_copies(self) -> Counts:
+        before = None if self.before is None else self.before.copies_now()
+        slots = len(self.ranking.slots)
+        return spared_copies(
+            wanted_copies(self.loads, self.mean, slots, self.replication, before),
+            self.loads,
+            self.ranking.hashes,
+            self.mean,
+            replication=self.replication,
+            pairs=slots * self.limits.residents_per_slot,
+            before=np.zeros(len(self.loads), np.intp) if before is None else before,
+        )
 
     def _loose_at_first(self) -> npt.NDArray[np.bool_]:
         """The head, and what was an exception: it goes home only where there is room, or it would flap."""
@@ -196,13 +208,20 @@ class _Seating:
 
     def _seat(self, rows: Indices) -> None:
         rows = self._in_order(rows)
-        homes = self.home[rows].tolist()
-        befores = self.before.owners(rows) if self.before is not None else [[] for _ in homes]
-        wanted, shares = self.copies[rows].tolist(), self.shares[rows].tolist()
+        helds = self.before.owners(rows) if self.before is not None else [[] for _ in rows]
+        classes = _half_octaves(self.shares[rows], self.mean).tolist()
         many = rows[self.copies[rows] > self.replication]
         self.ranked.update(zip(many.tolist(), self.ranking.full(many).tolist(), strict=True))
-        for row, home, before, count, share in zip(rows.tolist(), homes, befores, wanted, shares, strict=True):
-            owners = self._owners(row, home, before, count, share)
+        for held, size_class in zip(helds, classes, strict=True):
+            self.ledger.expect(held, size_class)
+        homes, wanted, shares = self.home[rows].tolist(), self.copies[rows].tolist(), self.shares[rows].tolist()
+        for row, home, held, count, share, size_class in zip(
+            rows.tolist(), homes, helds, wanted, shares, classes, strict=True
+        ):
+            self.ledger.arrives(held)
+            owners = self._owners(row, home, held, count, share, size_class)
+            if len(owners) < self.replication:
+                owners = self._swapped_in(row, owners)
             if len(owners) < self.replication:
                 reason = InfeasibleReason.RESIDENTS_FULL
                 self.infeasible.append(Infeasible(self.ranking.adapters[row], reason, count, len(owners)))
@@ -210,27 +229,51 @@ class _Seating:
                 continue
             # Short of room for a large adapter's extra copies, its load is on those there are.
             self.ledger.take(owners, share * count / len(owners))
+            self.seated[row] = owners
             if owners != home:
                 self.exceptions[row] = tuple(owners)
 
-    def _owners(self, row: int, home: list[int], before: list[int], count: int, share: float) -> list[int]:
+    def _owners(
+        self, row: int, home: list[int], held: list[int], count: int, share: float, size_class: int
+    ) -> list[int]:
         """The owners of one adapter in rank order: home if it fits, else what it had, the best rank, the least load."""
         ledger = self.ledger
         ranked = home if count == len(home) else self._ranked(row)
-        if ledger.fits_home(ranked[:count], before, share):
+        if ledger.fits_home(ranked[:count], held, share, size_class):
             return ranked[:count]
-        owners = [slot for slot in before if ledger.takes(slot, share)][:count]
+        owners = [slot for slot in held if ledger.takes(slot, share, size_class, held=True)][:count]
         if len(owners) == count:
             return owners
         ranked, chosen = self._ranked(row), set(owners)
         for slot in ranked:
             if len(chosen) == count:
                 break
-            if slot not in chosen and slot not in ledger.closed and ledger.takes(slot, share):
+            if slot not in chosen and slot not in ledger.closed and ledger.takes(slot, share, size_class, held=False):
                 chosen.add(slot)
         if len(chosen) < count:
-            chosen.update(ledger.least_loaded(count - len(chosen), chosen, ledger.closed.difference(before)))
+            chosen.update(ledger.least_loaded(count - len(chosen), chosen, held, size_class))
         return [slot for slot in ranked if slot in chosen]
+
+    def _swapped_in(self, row: int, owners: list[int]) -> list[int]:
+        """Where all the room left is on slots that it already has: another adapter goes there and leaves it its place.
+
+        Without this the last adapters of a full fleet may find two free places on one slot and none elsewhere. The
+        smallest of those seated move, largest class last.
+        """
+        owners, spare = list(owners), self.ledger.with_room(owners)
+        for other, slots in reversed(self.seated.items()):
+            for slot in [slot for slot in slots if slot not in owners]:
+                target = next((free for free in spare if free not in slots), None)
+                if len(owners) < self.replication and target is not None:
+                    self.ledger.swap(slot, target, float(self.shares[other]))
+                    slots[slots.index(slot)] = target
+                    self.seated[other] = slots = [s for s in self._ranked(other) if s in slots]
+                    self.exceptions[other] = tuple(slots)
+                    if slots == self.home[other].tolist():
+                        del self.exceptions[other]
+                    owners.append(slot)
+                    spare = self.ledger.with_room(owners)
+        return [slot for slot in self._ranked(row) if slot in owners]
 
     def _ranked(self, row: int) -> list[int]:
         if row not in self.ranked:
