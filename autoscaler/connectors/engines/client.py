@@ -73,6 +73,7 @@ class HttpEngines:
         self._clock = clock
         self._book = LoadBook(fleet, memory or NoMemory(), settings.backoff_s)
         self._gates: dict[str, _Gate] = {}
+        self._roots: dict[str, dict[str, str]] = {}
 
     def ledger(self) -> LoadLedger:
         """What this controller loaded on which replica, what failed, and what others loaded."""
@@ -81,12 +82,17 @@ class HttpEngines:
     def keep(self, replicas: frozenset[str]) -> None:
         """Forget replicas that are gone from the platform."""
         self._book.keep(replicas)
+        self._roots = {r: roots for r, roots in self._roots.items() if r in replicas}
         self._gates = {r: gate for r, gate in self._gates.items() if r in replicas or gate.busy}
 
     def reconsider(self, catalogue: Catalogue) -> None:
         """Give adapters whose source or revision has changed a new trial."""
         wanted = zip(catalogue.sources, catalogue.revisions, strict=True)
         self._book.reconsider(dict(zip(catalogue.ids, wanted, strict=True)))
+
+    def listed(self) -> dict[str, str]:
+        """Adapter id -> source, of every list that an engine gave last: the catalogue of a fleet that states none."""
+        return {adapter: root for roots in self._roots.values() for adapter, root in roots.items()}
 
     async def registered(self, replica: Replica) -> frozenset[str] | None:
         """Adapter ids that the engine's API knows; None where it does not answer with a list in time."""
@@ -96,6 +102,7 @@ class HttpEngines:
         if listed is None:
             return None
         resolved = frozenset(a for a, root in listed.items() if self._settings.resolver and _named_after(a, root))
+        self._roots[replica.id] = listed
         self._book.listed(replica, frozenset(listed), resolved, asked_at_s)
         return frozenset(listed)
 

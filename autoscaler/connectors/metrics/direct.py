@@ -26,7 +26,7 @@ from autoscaler.connectors.metrics.exposition import ACCEPT, Wanted, labels_of, 
 from autoscaler.connectors.metrics.presets import EnginePreset
 from autoscaler.connectors.metrics.router_counters import RouterCounters
 from autoscaler.connectors.metrics.router_presets import RouterPreset
-from autoscaler.connectors.metrics.router_traffic import adapter_rows, pair_traffic, traffic
+from autoscaler.connectors.metrics.router_traffic import adapter_rows, answered_names, pair_traffic, traffic
 from autoscaler.connectors.metrics.samples import Series
 from autoscaler.domain.fleet import Replica, ReplicaSignals, ReplicaState
 from autoscaler.domain.observation import Catalogue, PairTraffic, Traffic
@@ -74,7 +74,10 @@ class _EngineScrapes:
 
 
 class DirectScrape:
-    """`MetricsSource` that scrapes engines and routers itself; rates are taken between its own scrapes."""
+    """`MetricsSource` that scrapes engines and routers itself; rates are taken between its own scrapes.
+
+    `answered` are the names that the catalogue lacks and that routers saw answered in the last window.
+    """
 
     def __init__(self, settings: ScrapeSettings, session: aiohttp.ClientSession, clock: Clock) -> None:
         self._settings = settings
@@ -87,6 +90,7 @@ class DirectScrape:
         self._router_failures: dict[str, str] = {}
         self._router_names: frozenset[str] = frozenset()
         self._at_once = asyncio.Semaphore(AT_ONCE)
+        self.answered: frozenset[str] = frozenset()
 
     async def read(self, now_s: float, catalogue: Catalogue, replicas: Sequence[Replica]) -> Metrics:
         """Scrape every live replica and every router once, at the same time. Never raises for absence."""
@@ -207,6 +211,7 @@ class DirectScrape:
             why = f"routers show no {self._settings.router.requests} while engines have requests"
             return Traffic.unknown(len(catalogue.ids)), PairTraffic.none(), Missing(why), conditions
         rows = adapter_rows(rates.adapters, catalogue, self._settings.base_models)
+        self.answered = answered_names(rates, rows, self._settings.router.unknown_name)
         p99 = self._routers.ttft_quantile(now_s, rows, len(catalogue.ids), 0.99)
         seen = traffic(rates, rows, len(catalogue.ids), p99)
         conditions |= traffic_conditions(seen)

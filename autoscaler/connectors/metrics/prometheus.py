@@ -23,6 +23,7 @@ from autoscaler.connectors.metrics.router_presets import RouterPreset
 from autoscaler.connectors.metrics.router_traffic import (
     PairRates,
     adapter_rows,
+    answered_names,
     pair_traffic,
     traffic,
 )
@@ -72,7 +73,10 @@ class _Routers:
 
 
 class PrometheusSource:
-    """`MetricsSource` by Prometheus; 12 queries a tick and one for each query of the policy's own."""
+    """`MetricsSource` by Prometheus; 11 queries a tick and one for each query of the policy's own.
+
+    `answered` are the names that the catalogue lacks and that routers saw answered in the last window.
+    """
 
     def __init__(self, settings: SourceSettings, connection: PrometheusConnection) -> None:
         signals, own = settings.signals, connection.settings
@@ -84,6 +88,7 @@ class PrometheusSource:
         self._router = settings.router if label == standard else replace(settings.router, adapter_label=label)
         self._names: frozenset[str] = frozenset()
         self._names_at_s = float("-inf")
+        self.answered: frozenset[str] = frozenset()
 
     async def read(self, now_s: float, catalogue: Catalogue, replicas: Sequence[Replica]) -> Metrics:
         """Read everything at one moment of the server's clock. Never raises for absence."""
@@ -191,6 +196,7 @@ class PrometheusSource:
             return Traffic.unknown(len(catalogue.ids)), PairTraffic.none(), why
         rates = self._rates(routers, heard.value)
         rows = adapter_rows(rates.adapters, catalogue, self._settings.base_models)
+        self.answered = answered_names(rates, rows, self._router.unknown_name)
         p99 = self._p99(routers.p99, catalogue)
         return traffic(rates, rows, len(catalogue.ids), p99), pair_traffic(rates, rows, replicas), heard
 

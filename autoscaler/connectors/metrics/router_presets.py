@@ -18,6 +18,7 @@ class RouterPreset:
         ttft_buckets: the histogram's buckets.
         ttft_unit_s: seconds in one unit of time to first byte.
         adapter_label, upstream_label: labels with the adapter and the replica's `host:port`.
+        unknown_name: what stands in `adapter_label` for names that the router does not let become series.
         in_flight, in_flight_label: gauge of open requests, and its label with the replica's `host:port`.
     """
 
@@ -32,6 +33,7 @@ class RouterPreset:
     ttft_unit_s: float = 1.0
     adapter_label: str = "adapter"
     upstream_label: str = ""
+    unknown_name: str = ""
     in_flight: str = ""
     in_flight_label: str = ""
 
@@ -58,6 +60,7 @@ ENVOY = RouterPreset(
     ttft_buckets="envoy_llm_ttft_ms_bucket",
     ttft_unit_s=0.001,
     upstream_label="upstream",
+    unknown_name="(unknown)",
     in_flight="envoy_cluster_endpoint_rq_active",
     in_flight_label="envoy_endpoint_address",
 )

@@ -80,6 +80,12 @@ def traffic(rates: PairRates, rows: Ints, adapters: int, ttft_p99_s: Floats) -> 
     )
 
 
+def answered_names(rates: PairRates, rows: Ints, unknown_name: str) -> frozenset[str]:
+    """Names that the catalogue lacks and that some requests were answered for without an error."""
+    answered = (rows == UNKNOWN) & (rates.requests_per_s > np.nan_to_num(rates.errors_per_s))
+    return frozenset(rates.adapters[int(i)] for i in np.flatnonzero(answered)) - {"", unknown_name}
+
+
 def pair_traffic(rates: PairRates, rows: Ints, replicas: Sequence[Replica]) -> PairTraffic:
     """Pairs of a known adapter and a live replica that had traffic; a dead replica's pairs are left out."""
     index = {r.address: i for i, r in enumerate(replicas) if r.address} | {r.id: i for i, r in enumerate(replicas)}

@@ -234,6 +234,7 @@ async def test_what_others_loaded_is_foreign_and_is_never_unloaded(
     engines = client(session, clock)
     await engines.registered(replica(engine))
     assert engines.ledger().foreign == {"r1": {"theirs"}}
+    assert engines.listed() == {"theirs": "/t"}
     outcome = await engines.load(replica(engine), load("theirs"))
     assert isinstance(outcome, Applied)
     assert outcome.detail.startswith("registered already, and not by this controller")
