@@ -90,7 +90,8 @@ def plan(
         scale = approved_scale(scale, approvals, proposals)
     acted_on = _standing(scale) if policy.actuation is Actuation.EXPORT or policy.mode is Mode.ADVISE else scale
     ring, ring_memory = plan_ring(observation, policy, demand, tiers, acted_on, memory.ring)
-    found = (*tiers.conditions, *scale.conditions, *ring.conditions, *_noticed(observation))
+    grows, waiting = _grows(observation, acted_on, policy)
+    found = (*waiting, *tiers.conditions, *scale.conditions, *ring.conditions, *_noticed(observation))
     conditions, since_s = _dated(found, memory.conditions_s, now_s)
     decided = FleetPlan(
         id=f"{policy.name}-{round(now_s * 1000):013d}",
@@ -103,7 +104,7 @@ def plan(
         tiers=tiers,
         scale=scale,
         ring=ring,
-        effects=(*_grows(acted_on), *(e for e in ring.effects if not isinstance(e, Shrink)), *_shrinks(ring, acted_on)),
+        effects=(*grows, *(e for e in ring.effects if not isinstance(e, Shrink)), *_shrinks(ring, acted_on)),
         proposals=tuple(proposals),
         conditions=conditions,
     )
@@ -118,8 +119,26 @@ def _standing(scale: ScalePlan) -> ScalePlan:
     return replace(scale, decisions=kept, remove=frozenset())
 
 
-def _grows(scale: ScalePlan) -> tuple[Grow, ...]:
-    return tuple(Grow(name, d.desired, d.tenant) for name, d in scale.decisions.items() if d.desired > d.current)
+def _grows(
+    observation: Observation, scale: ScalePlan, policy: FleetPolicy
+) -> tuple[tuple[Grow, ...], tuple[Condition, ...]]:
+    """Growth that the budget has room for now: a replica that has yet to go still takes its place."""
+    counts = {name: group.current_replicas for name, group in observation.groups.items()}
+    for name in counts:
+        counts[name] = max(counts[name], sum(r.group == name for r in observation.replicas))
+    room = policy.budget.max_replicas_total - sum(counts.values())
+    grows, waiting = [], []
+    for name, decision in scale.decisions.items():
+        wanted = decision.desired - decision.current
+        granted = min(wanted, max(room, 0))
+        if granted > 0:
+            grows.append(Grow(name, decision.current + granted, decision.tenant))
+            room -= granted
+        if wanted > max(granted, 0):
+            short, most = wanted - max(granted, 0), policy.budget.max_replicas_total
+            text = f"{name} waits for {short} replicas: budget.maxReplicasTotal {most} is full until others have gone"
+            waiting.append(Condition(f"BudgetFull/{name}", text))
+    return tuple(grows), tuple(waiting)
 
 
 def _shrinks(ring: RingPlan, scale: ScalePlan) -> tuple[Shrink, ...]:

@@ -78,7 +78,7 @@ def ring_adapters(observation: Observation, policy: FleetPolicy) -> int | None:
     serving = [r for r in observation.replicas if r.group == WARM_GROUP and r.state is ReplicaState.READY]
     if not serving:
         return None
-    return sum(math.floor(policy.tiering.slot_fill_ratio * r.limits.max_loras) for r in serving)
+    return sum(max(math.floor(policy.tiering.slot_fill_ratio * r.limits.max_loras), 1) for r in serving)
 
 
 def scale_view(

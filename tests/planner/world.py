@@ -91,7 +91,16 @@ class World:
         rate = self.tokens_per_s / 500 * weight / weight.sum()
         zero = np.zeros(n)
         traffic = Traffic(
-            15.0, rate, rate * 250, rate * 250, zero, np.full(n, 0.1), np.full(n, 0.2), Fresh(0.0), Fresh(0.0), Fresh(0.0)
+            15.0,
+            rate,
+            rate * 250,
+            rate * 250,
+            zero,
+            np.full(n, 0.1),
+            np.full(n, 0.2),
+            Fresh(0.0),
+            Fresh(0.0),
+            Fresh(0.0),
         )
         return Observation(
             now_s=self.now_s,
@@ -137,7 +146,8 @@ class World:
             assert self.ring is None or effect.epoch > self.ring[0], "epochs only grow"
             self.ring = (effect.epoch, effect.body)
         elif isinstance(effect, Drain):
-            self._change(effect.replica, state=ReplicaState.DRAINING)
+            signals = replace(self.replicas[effect.replica].signals, running=Fresh(0.0))
+            self._change(effect.replica, state=ReplicaState.DRAINING, signals=signals)
         elif isinstance(effect, Shrink):
             for victim in effect.victims:
                 del self.replicas[victim]
