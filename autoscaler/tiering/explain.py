@@ -109,7 +109,7 @@ def _load(tenants: Tenants, row: int) -> str:
 
 
 def _burst(tenants: Tenants, row: int) -> str:
-    now = float(tenants.view.rate_tokens_per_s[row])
+    now = float(tenants.rate[row])
     return f"a jump to {now:.4g} tokens/s, which is {_replicas(tenants, now)}; {_hot_line(tenants)}"
 
 

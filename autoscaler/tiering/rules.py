@@ -75,7 +75,7 @@ def worth_replicas(tenants: Tenants) -> Answer:
 
 def burst(tenants: Tenants) -> Answer:
     """A jump to that load, which the forecast does not know yet."""
-    mask = tenants.view.burst & (np.nan_to_num(tenants.view.rate_tokens_per_s) > tenants.hot_tokens_per_s)
+    mask = tenants.view.burst & (np.nan_to_num(tenants.rate) > tenants.hot_tokens_per_s)
     return _where(mask & _asked(tenants, Trigger.LOAD), TIER_HOT, Reason.BURST_ONSET)
 
 

@@ -58,20 +58,26 @@ class Tenants:
         return self.policy.tiering.cold_threshold_tokens_per_s
 
     @cached_property
+    def rate(self) -> Floats:
+        """Tokens/s of the last window; NaN where it is unknown or no measurement."""
+        seen = self.view.rate_tokens_per_s
+        return np.where(np.isfinite(seen) & (seen >= 0), seen, np.nan)
+
+    @cached_property
     def upper(self) -> Floats:
         """Forecast upper band, or the last window's rate where that is higher; never NaN."""
         view = self.view
-        return np.fmax(np.where(view.known, view.upper_tokens_per_s, 0.0), np.nan_to_num(view.rate_tokens_per_s))
+        return np.fmax(np.where(view.known, view.upper_tokens_per_s, 0.0), self.rate)
 
     @cached_property
     def mean(self) -> Floats:
         """Forecast mean, or the last window's rate where no forecast is; never NaN."""
-        return np.where(self.view.known, self.view.mean_tokens_per_s, np.nan_to_num(self.view.rate_tokens_per_s))
+        return np.where(self.view.known, self.view.mean_tokens_per_s, np.nan_to_num(self.rate))
 
     @cached_property
     def heard(self) -> Bools:
         """Tenants whose rate is known now: only these can be called quiet."""
-        return self.view.known & np.isfinite(self.view.rate_tokens_per_s)
+        return self.view.known & np.isfinite(self.rate)
 
     @cached_property
     def quiet_below(self) -> Floats:

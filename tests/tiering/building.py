@@ -20,6 +20,7 @@ NOW = 1_795_867_200.0
 HOUR = 3600.0
 CAPACITY = 4000.0  # tokens/s of a replica: HOT from 12,000, back below 6,000
 
+HOT_GROUPS = HotGroups()
 _NOTHING: dict[str, Any] = {
     "rate": 0.0, "mean": 0.0, "upper": 0.0, "known": True, "burst": False, "slo_missed": False, "adapters": 1,
     "loadable": True,
@@ -66,7 +67,7 @@ def load(tokens_per_s: float, **fields: Any) -> dict[str, Any]:
 def policy(
     *,
     dedicated: Iterable[str] = (),
-    hot: HotGroups | None = HotGroups(),
+    hot: HotGroups | None = HOT_GROUPS,
     cold: ColdGroup | None = None,
     total: int = 32,
     warm_min: int = 2,
@@ -103,7 +104,7 @@ class Fleet:
         )
         return self.plan
 
-    def ticks(self, tenants: dict[str, dict[str, Any]], for_s: float, every_s: float = 15.0, **seen: Any) -> TierPlan:
+    def ticks(self, tenants: dict[str, dict[str, Any]], for_s: float, every_s: float = 60.0, **seen: Any) -> TierPlan:
         """The same for so long."""
         plan = self.tick(tenants, every_s, **seen)
         for _ in range(int(for_s // every_s) - 1):

@@ -94,7 +94,7 @@ SLO = policy(promote_on=(Trigger.SLO,))
 def test_an_slo_missed_for_long_on_a_ring_that_is_not_saturated_promotes_where_the_policy_says_so():
     fleet = Fleet(SLO)
     fleet.tick({"t": load(300.0)})
-    plan = fleet.ticks({"t": load(300.0, slo_missed=True)}, for_s=7 * 15.0)
+    plan = fleet.ticks({"t": load(300.0, slo_missed=True)}, for_s=7 * 60.0)
     assert plan.explain("t").after is Tier.WARM
     got = fleet.tick({"t": load(300.0, slo_missed=True)}).explain("t")
     assert (got.after, got.reason) == (Tier.HOT, Reason.SLO_MISSED)
@@ -103,19 +103,19 @@ def test_an_slo_missed_for_long_on_a_ring_that_is_not_saturated_promotes_where_t
 
 def test_a_single_good_tick_starts_the_count_again():
     fleet = Fleet(SLO)
-    fleet.ticks({"t": load(300.0, slo_missed=True)}, for_s=7 * 15.0)
+    fleet.ticks({"t": load(300.0, slo_missed=True)}, for_s=7 * 60.0)
     fleet.tick({"t": load(300.0)})
-    assert fleet.ticks({"t": load(300.0, slo_missed=True)}, for_s=7 * 15.0).explain("t").after is Tier.WARM
+    assert fleet.ticks({"t": load(300.0, slo_missed=True)}, for_s=7 * 60.0).explain("t").after is Tier.WARM
 
 
 def test_an_slo_missed_on_a_saturated_ring_is_for_replicas_to_cure():
     saturated = Diagnosis({"warm": GroupFinding("warm", Cause.SATURATION)})
-    plan = Fleet(SLO, diagnosis=saturated).ticks({"t": load(300.0, slo_missed=True)}, for_s=300.0)
+    plan = Fleet(SLO, diagnosis=saturated).ticks({"t": load(300.0, slo_missed=True)}, for_s=600.0)
     assert plan.explain("t").reason is Reason.IN_BAND
 
 
 def test_an_slo_missed_promotes_nobody_by_default():
-    assert Fleet().ticks({"t": load(300.0, slo_missed=True)}, for_s=300.0).explain("t").reason is Reason.IN_BAND
+    assert Fleet().ticks({"t": load(300.0, slo_missed=True)}, for_s=600.0).explain("t").reason is Reason.IN_BAND
 
 
 NOISY = Diagnosis(tenants={"t": TenantFinding("t", 0.7, effect=Effect(0.4, 0.2, 0.6, 30), others=("a", "b"))})
