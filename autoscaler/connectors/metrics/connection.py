@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import re
@@ -140,10 +141,11 @@ class PrometheusConnection:
             return Answer(call(), self._noted.partial)
         except PrometheusApiClientException as error:
             return Missing(f"Prometheus refused the query: {_words(str(error))}")
-        except requests.RequestException as error:
-            return Missing(f"{self.settings.url} does not answer: {_cause(error)}")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (requests.JSONDecodeError, KeyError, TypeError) as error:
             return Missing(f"{self.settings.url} answered what is no Prometheus answer: {error}"[:MOST_WORDS])
+        except (OSError, ValueError) as error:
+            # requests' own errors are OSErrors, as is a credential file that is gone.
+            return Missing(f"{self.settings.url} does not answer: {_cause(error)}")
 
     def _note_partial(self, response: requests.Response, *_: object, **__: object) -> None:
         """Remember warnings, which the client does not hand on; a body without any is not parsed for it."""
@@ -205,13 +207,11 @@ def _auth(settings: PrometheusSettings) -> AuthBase | None:
 
 def _words(text: str) -> str:
     """The server's own sentence within the client's `HTTP Status Code 422 (b'...')`."""
-    found = re.search(r'"error":\s*("(?:[^"\\]|\\.)*")', text)
-    if found:
-        try:
-            return str(json.loads(found[1]))[:MOST_WORDS]
-        except ValueError:
-            pass
-    return text[:MOST_WORDS]
+    found = re.search(r"\((b['\"].*)\)$", text, re.DOTALL)
+    try:
+        return str(json.loads(ast.literal_eval(found[1]))["error"])[:MOST_WORDS] if found else text[:MOST_WORDS]
+    except (ValueError, SyntaxError, KeyError, TypeError):
+        return text[:MOST_WORDS]
 
 
 def _cause(error: BaseException) -> str:

@@ -53,7 +53,7 @@ class OwnQueries:
             for name in self._answers.keys() & REPLICA_SIGNALS.keys()
         }
         requests = own.get("requests_per_s", preset.requests_per_s)
-        idle = isinstance(requests, Fresh) and requests.value == 0
+        idle = requests == 0 or (isinstance(requests, Fresh) and requests.value == 0)
         return replace(preset, **{f: _without_nan(f, value, idle=idle) for f, value in own.items()})
 
     def resident(self, replicas: Sequence[Replica]) -> dict[str, frozenset[str]]:

@@ -96,7 +96,7 @@ class PrometheusSource:
         if isinstance(at_s, Missing):
             return _unreachable(at_s, catalogue, replicas)
         engines, routers, own = await asyncio.gather(
-            self._connection.query(engine_samples(self._settings.engine, self._scope), at_s),
+            self._read_engines(at_s),
             self._read_routers(at_s),
             OwnQueries.ask(self._connection, self._settings.signals, at_s),
         )
@@ -116,6 +116,10 @@ class PrometheusSource:
             limits={i: limits for i, s in series.items() if (limits := seen_limits(preset, s))},
             in_flight=self._in_flight(routers, replicas),
         )
+
+    async def _read_engines(self, at_s: float) -> Answer | Missing:
+        preset = self._settings.engine
+        return await self._connection.query(engine_samples(preset, self._scope), at_s) if preset.sources else Answer(())
 
     async def _read_routers(self, at_s: float) -> _Routers:
         router, query = self._router, self._connection.query
