@@ -40,8 +40,7 @@ class EnvoyProcess:
         """Start it with the bootstrap that lies in its directory and wait until it serves.
 
         Raises PermanentError where there is no Envoy, a port is taken or it refuses its configuration, TemporaryError
-        where it takes too
-        long.
+        where it takes too long.
         """
         self._check_ports()
         command = [

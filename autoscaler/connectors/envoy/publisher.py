@@ -17,6 +17,7 @@ import aiohttp
 from autoscaler.connectors.envoy.bootstrap import CLUSTERS, ROUTES, EnvoySettings, bootstrap
 from autoscaler.connectors.envoy.resources import (
     ALL,
+    HOT,
     LEAST,
     PREFERRED,
     Mode,
@@ -34,7 +35,7 @@ from autoscaler.domain.fleet import Router
 from autoscaler.ring.codec import decode, digest, to_document
 from autoscaler.ring.snapshot import Member, MemberState, RingSnapshot, SnapshotError
 
-_ASSIGNMENTS = (PREFERRED, LEAST, ALL)
+_ASSIGNMENTS = (PREFERRED, LEAST, HOT, ALL)
 _RING = "ring.json"
 _DEFAULT_BOUND_PERCENT = 125
 _POLL_S = 0.02

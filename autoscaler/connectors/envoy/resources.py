@@ -25,7 +25,7 @@ from autoscaler.connectors.envoy.preference import RING_SIZE, preference_key
 from autoscaler.ring.owners import Owners, Ring, Via
 from autoscaler.ring.snapshot import Choice, Member, MemberState, Overflow, RingSnapshot, Unknown
 
-PREFERRED, LEAST, ALL, SPRAY = "preferred", "least", "all", "spray"
+PREFERRED, LEAST, HOT, ALL, SPRAY = "preferred", "least", "hot", "all", "spray"
 UNKNOWN_NAME = "(unknown)"
 """The `adapter` tag of requests for names that no list has: clients cannot make series."""
 
@@ -67,7 +67,8 @@ def clusters(directory: Path, bound_percent: int) -> list[Json]:
     return [
         _cluster(PREFERRED, directory, bounded),
         _cluster(LEAST, directory, least | _subsets()),
-        _cluster(ALL, directory, least, ALL),
+        _cluster(HOT, directory, least | _subsets()),
+        _cluster(ALL, directory, least),
         _cluster(SPRAY, directory, {"lb_policy": "ROUND_ROBIN", **_balance({})}, ALL),
     ]
 
@@ -91,32 +92,32 @@ def balance_percent(snapshot: RingSnapshot, found: Mapping[str, tuple[Member, ..
 def endpoints(assignment: str, snapshot: RingSnapshot, found: Mapping[str, tuple[Member, ...]]) -> Json:
     """A ClusterLoadAssignment. `found`: the candidates of the adapters that must have their own subset.
 
-    Priority 0 holds the hot groups, priority 1 the rest: a hot adapter's subset has its own group first, and its ring
-    owners take over when the group is down or answers that it is full. Other adapters have no host at priority 0.
+    In `hot`, priority 0 holds the hot groups and priority 1 their adapters' ring owners, which take over when a group
+    is down or answers that it is full.
     """
+    groups = [member for group in snapshot.hot.values() for member in group.members]
+    rest = [*snapshot.members, *(snapshot.cold or ())]
     adapters: defaultdict[str, list[str]] = defaultdict(list)
-    if assignment == snapshot.choice.value:
-        for name, members in found.items():
+    for name, members in found.items():
+        if assignment == (HOT if name in snapshot.hot else snapshot.choice.value):
             for member in members:
                 adapters[member.address].append(name)
     if assignment == LEAST:
         for member in _serving(snapshot.members):
             adapters[member.address].extend(snapshot.base_models)
-    cold = {member.address for member in cold_members(snapshot)}
-    hot = {member.address: member for group in snapshot.hot.values() for member in _reachable(group.members)}
-    rest = {member.address: member for member in _reachable((*snapshot.members, *(snapshot.cold or ())))}
-    levels = [
-        [_endpoint(member, adapters.get(address, ()), pool=address in cold) for address, member in level.items()]
-        for level in (hot, {address: member for address, member in rest.items() if address not in hot})
-    ]
+    pool = {member.address for member in cold_members(snapshot)}
+    levels = {HOT: [groups, rest], ALL: [[*groups, *rest]]}.get(assignment, [rest])
+    seen: set[str] = set()
+    priorities = []
+    for priority, level in enumerate(levels):
+        fresh = {m.address: m for m in _reachable(level) if m.address not in seen}
+        seen |= fresh.keys()
+        hosts = [_endpoint(member, adapters[at], pool=at in pool) for at, member in fresh.items()]
+        priorities.append({"priority": priority, "lb_endpoints": hosts})
     return {
         "@type": TYPE + "config.endpoint.v3.ClusterLoadAssignment",
         "cluster_name": assignment,
-        "endpoints": [
-            {"priority": priority, "lb_endpoints": level}
-            for priority, level in enumerate(levels)
-            if level or priority == 0
-        ],
+        "endpoints": [level for level in priorities if level["lb_endpoints"] or level["priority"] == 0],
     }
 
 
@@ -155,8 +156,9 @@ def routes(
     """
     target = {Mode.RING: snapshot.choice.value, Mode.LEAST_REQUESTS: ALL, Mode.SPRAY: SPRAY}[mode]
     base_target = LEAST if mode is Mode.RING else target
-    hot = {member.address for group in snapshot.hot.values() for member in group.members}
-    table = {name: _route(name, target, _preference(found.get(name, ()), hot)) for name in sorted(names)}
+    table = {name: _route(name, target, _preference(found.get(name, ()))) for name in sorted(names)}
+    if mode is Mode.RING:
+        table.update({name: _route(name, HOT) for name in snapshot.hot if name in found})
     table.update({name: _route(name, base_target) for name in snapshot.base_models})
     rejects = snapshot.unknown is Unknown.REJECT and mode is Mode.RING
     unlisted = _reject() if rejects else _route(UNKNOWN_NAME, target)
@@ -261,7 +263,7 @@ _RETRY: Json = {
         "name": "envoy.retry_priorities.previous_priorities",
         "typed_config": {
             "@type": TYPE + "extensions.retry.priority.previous_priorities.v3.PreviousPrioritiesConfig",
-            "update_frequency": 2,
+            "update_frequency": 1,
         },
     },
     "retry_back_off": {"base_interval": "0.005s", "max_interval": "0.1s"},
@@ -280,10 +282,9 @@ def _route(name: str, cluster: str, preference: str = "") -> Json:
     return route
 
 
-def _preference(members: Sequence[Member], hot: Collection[str]) -> str:
-    """The text that falls on the first member, among those of its priority; empty where there is no choice."""
-    level = [m.slot or m.replica for m in members if (m.address in hot) == (members[0].address in hot)]
-    return preference_key(level) if len(level) > 1 else ""
+def _preference(members: Sequence[Member]) -> str:
+    """The text that falls on the first member; empty where there is no choice."""
+    return preference_key([member.slot or member.replica for member in members]) if len(members) > 1 else ""
 
 
 def _reject() -> Json:

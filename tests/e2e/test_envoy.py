@@ -1,0 +1,442 @@
+"""Real Envoy in front of simulated engines: each request goes where the ring says, and no change of it costs one."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from autoscaler.connectors.envoy import UNKNOWN_NAME, EnvoyFilePublisher, EnvoyProcess, EnvoySettings, Mode
+from autoscaler.domain.decisions import Applied, Failed
+from autoscaler.ring.codec import encode
+from autoscaler.ring.owners import Ring
+from autoscaler.ring.snapshot import Choice, HotGroup, Member, MemberState, Overflow, RingSnapshot, Unknown
+from autoscaler.simulator.engine.profile import EngineLimits
+from autoscaler.simulator.http import AdapterTable, EngineOptions, Pump, SimulatedEngine
+from tests.e2e.parts.processes import free_port
+
+ADAPTERS = tuple(f"a{i:02d}" for i in range(24))
+BASE = "base"
+OPTIONS = EngineOptions(
+    limits=EngineLimits(max_loras=8, max_cpu_loras=64),
+    files=AdapterTable({f"/adapters/{name}": 16 for name in (*ADAPTERS, "cold-one")}),
+    resolver=True,
+    shutdown_timeout_s=5.0,
+)
+
+
+@dataclass
+class Bench:
+    """A running Envoy, its publisher, and engines by replica name (`r0`, `r1`, ...)."""
+
+    settings: EnvoySettings
+    publisher: EnvoyFilePublisher
+    engines: dict[str, SimulatedEngine]
+    session: aiohttp.ClientSession
+    served: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def snapshot(self, epoch: int, replicas: Sequence[str], **changes: Any) -> RingSnapshot:
+        members = tuple(self.member(name, slot=f"s{i:04d}") for i, name in enumerate(replicas))
+        ring = RingSnapshot("bench", epoch, "2026-11-29T12:00:00Z", 2, members, warm=ADAPTERS, base_models=(BASE,))
+        return replace(ring, **changes)
+
+    def member(self, name: str, slot: str = "", state: MemberState = MemberState.ACTIVE) -> Member:
+        return Member(name, self.engines[name].address, state, slot)
+
+    async def publish(self, snapshot: RingSnapshot) -> None:
+        """Publish, and wait until Envoy itself says that it applies this epoch."""
+        outcome = await self.publisher.publish(snapshot.epoch, encode(snapshot))
+        assert isinstance(outcome, Applied), outcome
+        for _ in range(500):
+            if [router.epoch for router in await self.publisher.routers(0.0)] == [snapshot.epoch]:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"Envoy did not apply epoch {snapshot.epoch}: {await self.publisher.routers(0.0)}")
+
+    async def ask(self, model: str, tokens: int = 1, *, stream: bool = False, prompt: str = "hello") -> int:
+        """One completion; its status, -1 where the answer broke off and 0 where there was none."""
+        body = {"model": model, "prompt": prompt, "max_tokens": tokens, "stream": stream}
+        if stream:
+            body["stream_options"] = {"include_usage": True}
+        status = 0
+        try:
+            async with self.session.post(f"{self.settings.url}/v1/completions", json=body) as answer:
+                status = answer.status
+                text = await answer.text()
+        except aiohttp.ClientError:
+            return -1 if status else 0
+        whole = not stream or status != 200 or text.endswith("data: [DONE]\n\n")
+        return status if whole else -1
+
+    def submitted(self, replica: str) -> int:
+        """Requests that its engine has taken."""
+        return self.engines[replica].calls.live.model.gauges().submitted
+
+    async def until_served(self, count: int) -> None:
+        for _ in range(600):
+            if sum(sum((await self.hits()).values(), Counter()).values()) >= count:
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"fewer than {count} requests ended within a minute")
+
+    async def until_in_flight(self, replica: str) -> None:
+        for _ in range(500):
+            if self.submitted(replica):
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"{replica} got no request")
+
+    async def hits(self, name: str = "requests") -> dict[str, Counter[str]]:
+        """Envoy's own counter: adapter -> replica -> how often."""
+        by_address = {engine.address: replica for replica, engine in self.engines.items()}
+        found: dict[str, Counter[str]] = {}
+        for labels, value in (await self.series(f"envoy_llm_{name}")).items():
+            tags = dict(labels)
+            replica = by_address.get(tags["upstream"], tags["upstream"])
+            found.setdefault(tags["adapter"], Counter())[replica] += int(value)
+        return found
+
+    async def new_hits(self) -> dict[str, Counter[str]]:
+        """`hits` since the last call."""
+        before, self.served = self.served, await self.hits()
+        grown = {name: counts - before.get(name, Counter()) for name, counts in self.served.items()}
+        return {name: counts for name, counts in grown.items() if counts}
+
+    async def series(self, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+        """Samples of one metric on Envoy's page, by labels."""
+        async with self.session.get(f"{self.settings.admin_url}/stats/prometheus") as answer:
+            lines = (await answer.text()).splitlines()
+        found = {}
+        for line in lines:
+            left, _, value = line.rpartition(" ")
+            metric, _, labels = left.partition("{")
+            if metric == name:
+                pairs = (pair.partition("=") for pair in labels.rstrip("}").split('",') if pair)
+                found[tuple((key, text.strip('"')) for key, _, text in pairs)] = float(value)
+        return found
+
+
+@asynccontextmanager
+async def running(directory: Path, replicas: int, **of_publisher: Any) -> AsyncIterator[Bench]:
+    pump = Pump()
+    engines = {f"r{i}": SimulatedEngine(OPTIONS, pump) for i in range(replicas)}
+    for engine in engines.values():
+        await engine.start()
+    settings = EnvoySettings(directory, free_port(), free_port())
+    publisher = EnvoyFilePublisher(settings, **of_publisher)
+    publisher.prepare()
+    envoy = EnvoyProcess(settings)
+    await envoy.start()
+    try:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            yield Bench(settings, publisher, engines, session)
+    finally:
+        await envoy.stop()
+        for engine in engines.values():
+            await engine.crash()
+
+
+async def keep_asking(bench: Bench, models: Sequence[str], stop: asyncio.Event, *, tokens: int = 4) -> Counter[int]:
+    """Open-loop: a request each 5 ms, streamed and whole in turn, until `stop`; how many ended with which status."""
+    asked: list[asyncio.Task[int]] = []
+    while not stop.is_set():
+        model = models[len(asked) % len(models)]
+        asked.append(asyncio.create_task(bench.ask(model, tokens, stream=len(asked) % 2 == 0)))
+        await asyncio.sleep(0.005)
+    return Counter(await asyncio.gather(*asked))
+
+
+async def test_each_adapter_goes_to_exactly_its_owners(tmp_path: Path) -> None:
+    async with running(tmp_path, 6) as bench:
+        ring = bench.snapshot(1, list(bench.engines), choice=Choice.LEAST)
+        await bench.publish(ring)
+        statuses = await asyncio.gather(*(bench.ask(name, 8) for name in ADAPTERS for _ in range(12)))
+        served = await bench.hits()
+        owners = {name: {m.replica for m in Ring(ring).owners(name).members} for name in ADAPTERS}
+    assert Counter(statuses) == {200: 12 * len(ADAPTERS)}
+    strays = {name: set(served[name]) - owners[name] for name in ADAPTERS}
+    assert not any(strays.values()), strays
+    shared = [name for name in ADAPTERS if set(served[name]) == owners[name]]
+    assert len(shared) > len(ADAPTERS) // 2, "least requests: most adapters use both owners"
+
+
+async def test_a_calm_adapter_stays_with_its_first_owner(tmp_path: Path) -> None:
+    async with running(tmp_path, 6) as bench:
+        moved = {"a00": ("s0003", "s0001"), "a01": ("s0000",)}
+        overflow = {"overflow": Overflow.STANDBYS, "standby_count": 1}
+        ring = bench.snapshot(1, list(bench.engines), exceptions=moved, **overflow)
+        await bench.publish(ring)
+        for name in ADAPTERS:
+            assert [await bench.ask(name) for _ in range(3)] == [200] * 3
+        served = await bench.hits()
+        first = {name: Ring(ring).owners(name).members[0].replica for name in ADAPTERS}
+    assert {name: dict(served[name]) for name in ADAPTERS} == {name: {first[name]: 3} for name in ADAPTERS}
+    assert first["a00"] == "r3"
+    assert first["a01"] == "r0"
+
+
+async def test_a_burst_spreads_over_its_candidates_and_leaves_the_others_where_they_are(tmp_path: Path) -> None:
+    async with running(tmp_path, 6) as bench:
+        ring = bench.snapshot(1, list(bench.engines), overflow=Overflow.STANDBYS, standby_count=1)
+        await bench.publish(ring)
+        look_up = Ring(ring)
+        allowed = look_up.owners("a00")
+        candidates = [member.replica for member in (*allowed.members, *allowed.standbys)]
+        neighbours = [name for name in ADAPTERS[1:] if look_up.owners(name).members[0].replica not in candidates]
+        # Connections first: a request counts as in flight only once its connection stands.
+        await asyncio.gather(*(bench.ask("a00", 20) for _ in range(60)))
+        await bench.new_hits()
+        burst = []
+        for _ in range(60):
+            burst.append(asyncio.create_task(bench.ask("a00", 150)))
+            await asyncio.sleep(0.003)
+        calm = [await bench.ask(name) for name in neighbours]
+        assert Counter(await asyncio.gather(*burst)) == {200: 60}
+        served = await bench.new_hits()
+    assert set(calm) == {200}
+    # 60 in flight over three candidates, a factor of 100 %: 20 or 21 each, the first one to the last place.
+    assert set(served["a00"]) == set(candidates)
+    assert max(served["a00"].values()) <= 60 // 2
+    assert all(set(served[name]) == {look_up.owners(name).members[0].replica} for name in neighbours)
+
+
+async def test_moving_an_adapter_is_one_update_and_costs_no_request(tmp_path: Path) -> None:
+    async with running(tmp_path, 4) as bench:
+        await bench.publish(bench.snapshot(1, list(bench.engines), exceptions={"a00": ("s0000", "s0001")}))
+        stop = asyncio.Event()
+        load = asyncio.create_task(keep_asking(bench, ADAPTERS, stop))
+        for epoch in range(2, 10):
+            await asyncio.sleep(0.15)
+            slots = ("s0002", "s0003") if epoch % 2 == 0 else ("s0000", "s0001")
+            await bench.publish(bench.snapshot(epoch, list(bench.engines), exceptions={"a00": slots}))
+        await bench.new_hits()
+        await asyncio.gather(*(bench.ask("a00") for _ in range(20)))
+        served = (await bench.new_hits())["a00"]
+        stop.set()
+        statuses = await load
+    assert set(statuses) == {200}, statuses
+    # Requests that were sent before the last epoch may end after it; those of this burst are only on the new owners.
+    assert set(served) <= {"r0", "r1"}
+    assert sum(served.values()) >= 20
+
+
+async def test_a_draining_replica_gets_nothing_new_and_finishes_what_it_has(tmp_path: Path) -> None:
+    async with running(tmp_path, 3) as bench:
+        await bench.publish(bench.snapshot(1, list(bench.engines)))
+        going = Ring(bench.snapshot(1, list(bench.engines))).owners("a00").members[0].replica
+        long = asyncio.create_task(bench.ask("a00", 80, stream=True))
+        await bench.until_in_flight(going)
+        members = tuple(
+            bench.member(name, f"s{i:04d}", MemberState.DRAINING if name == going else MemberState.ACTIVE)
+            for i, name in enumerate(bench.engines)
+        )
+        await bench.publish(bench.snapshot(2, list(bench.engines), members=members))
+        before = bench.submitted(going)
+        statuses = await asyncio.gather(*(bench.ask(name) for name in (*ADAPTERS, BASE) for _ in range(3)))
+        after = bench.submitted(going)
+        assert await long == 200, "what it had is finished"
+    assert set(statuses) == {200}
+    assert after == before == 1, "nothing new came"
+
+
+async def test_a_killed_replica_costs_no_request_that_had_no_answer_yet(tmp_path: Path) -> None:
+    async with running(tmp_path, 4) as bench:
+        await bench.publish(bench.snapshot(1, list(bench.engines), overflow=Overflow.STANDBYS, standby_count=1))
+        # In flight when it dies: whole answers, of which no byte has come. They are asked for again elsewhere.
+        waiting = [asyncio.create_task(bench.ask(name, 40)) for name in ADAPTERS]
+        await bench.until_in_flight("r1")
+        await bench.engines["r1"].crash()
+        after = await asyncio.gather(*(bench.ask(name, 2, stream=True) for name in ADAPTERS for _ in range(5)))
+        before = await asyncio.gather(*waiting)
+    assert Counter(before) == {200: len(ADAPTERS)}
+    assert Counter(after) == {200: 5 * len(ADAPTERS)}
+
+
+async def test_clients_reach_inference_and_nothing_else(tmp_path: Path) -> None:
+    async with running(tmp_path, 2) as bench:
+        await bench.publish(bench.snapshot(1, list(bench.engines)))
+        denied = ["/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1//load_lora_adapter", "/metrics", "/health"]
+        denied += ["/v1/completions/../load_lora_adapter", "/v1%2Fload_lora_adapter", "/"]
+        answers = {}
+        for path in denied:
+            body = {"lora_name": "x", "lora_path": "/adapters/a00"}
+            async with bench.session.post(f"{bench.settings.url}{path}", json=body) as answer:
+                answers[path] = answer.status
+        async with bench.session.get(f"{bench.settings.url}/v1/models") as answer:
+            models = await answer.json()
+        async with bench.session.post(f"{bench.settings.url}/v1/chat/completions", json=_chat("a00")) as answer:
+            chat = answer.status
+        registered = [engine.calls.registry.number("x") for engine in bench.engines.values()]
+    assert set(answers.values()) <= {403, 400}, answers
+    assert answers["/v1/load_lora_adapter"] == 403
+    assert models["data"][0]["id"] == BASE
+    assert chat == 200
+    assert registered == [None, None]
+
+
+def _chat(model: str) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 1}
+
+
+async def test_the_base_model_spreads_over_the_warm_replicas_by_least_requests(tmp_path: Path) -> None:
+    async with running(tmp_path, 4) as bench:
+        warm = list(bench.engines)[:3]
+        ring = bench.snapshot(1, warm, cold=(bench.member("r3"),), overflow=Overflow.STANDBYS, standby_count=1)
+        await bench.publish(ring)
+        asked = []
+        for i in range(200):
+            asked.append(asyncio.create_task(bench.ask(BASE if i % 10 < 3 else ADAPTERS[i % 24], 30)))
+            await asyncio.sleep(0.004)
+        statuses = await asyncio.gather(*asked)
+        served = await bench.hits()
+    assert Counter(statuses) == {200: 200}
+    assert set(served[BASE]) == set(warm), "the cold replica serves no base model"
+    assert sum(served[BASE].values()) == 60
+    assert max(served[BASE].values()) <= 26, served[BASE]
+
+
+async def test_what_is_in_no_list_goes_to_the_cold_group_or_is_answered_404(tmp_path: Path) -> None:
+    async with running(tmp_path, 3) as bench:
+        warm = ["r0", "r1"]
+        await bench.publish(bench.snapshot(1, warm, cold=(bench.member("r2"),)))
+        assert [await bench.ask("cold-one"), await bench.ask("nobody")] == [200, 404]
+        assert set((await bench.new_hits())[UNKNOWN_NAME]) == {"r2"}
+        await bench.publish(bench.snapshot(2, warm, cold=()))
+        assert await bench.ask("cold-one") == 200, "no cold replica: the warm ones serve"
+        assert set((await bench.new_hits())[UNKNOWN_NAME]) <= set(warm)
+        await bench.publish(bench.snapshot(3, warm, unknown=Unknown.REJECT))
+        async with bench.session.post(f"{bench.settings.url}/v1/completions", json={"model": "nobody"}) as answer:
+            body = await answer.json()
+        assert [answer.status, body["error"]["type"]] == [404, "NotFoundError"]
+        assert "" in (await bench.new_hits())[UNKNOWN_NAME], "no replica was asked"
+        assert await bench.ask("a00") == 200
+
+
+async def test_a_hot_adapter_has_its_group_and_falls_back_to_its_ring_owners(tmp_path: Path) -> None:
+    async with running(tmp_path, 4) as bench:
+        warm = ["r0", "r1", "r2"]
+        hot = {"a00": HotGroup("hot-a00", (bench.member("r3"),))}
+        ring = bench.snapshot(1, warm, hot=hot)
+        await bench.publish(ring)
+        owners = {member.replica for member in Ring(ring).owners("a00", skip_hot=True).members}
+        assert [await bench.ask("a00") for _ in range(4)] == [200] * 4
+        assert set((await bench.new_hits())["a00"]) == {"r3"}
+        assert [await bench.ask(name) for name in ADAPTERS[1:]] == [200] * 23
+        assert "r3" not in sum((await bench.new_hits()).values(), Counter()), "others never reach the hot group"
+        bench.engines["r3"].faults.completion_status = 503
+        assert [await bench.ask("a00") for _ in range(4)] == [200] * 4, "full: its ring owners take over"
+        assert set((await bench.new_hits())["a00"]) <= owners
+        await bench.engines["r3"].crash()
+        assert [await bench.ask("a00") for _ in range(4)] == [200] * 4, "down: its ring owners take over"
+        assert set((await bench.new_hits())["a00"]) <= owners
+
+
+@pytest.mark.parametrize("start", [Mode.SPRAY, Mode.LEAST_REQUESTS])
+async def test_modes_and_choices_change_under_load_without_a_failed_request(tmp_path: Path, start: Mode) -> None:
+    async with running(tmp_path, 4, mode=start) as bench:
+        await bench.publish(bench.snapshot(1, list(bench.engines)))
+        stop = asyncio.Event()
+        load = asyncio.create_task(keep_asking(bench, ADAPTERS, stop))
+        await bench.until_served(200)
+        blind = await bench.new_hits()
+        await bench.publisher.set_mode(Mode.RING)
+        for epoch, choice in enumerate((Choice.LEAST, Choice.PREFERRED, Choice.LEAST, Choice.PREFERRED), 2):
+            await bench.publish(bench.snapshot(epoch, list(bench.engines), choice=choice))
+            await asyncio.sleep(0.3)
+        await bench.publisher.set_mode(start)
+        await asyncio.sleep(0.3)
+        stop.set()
+        statuses = await load
+    assert set(statuses) == {200}, statuses
+    spread = Counter(sum(blind.values(), Counter()))
+    assert set(spread) == set(bench.engines)
+    assert max(spread.values()) < 2 * min(spread.values()), spread
+
+
+async def test_a_ring_that_must_not_be_used_is_refused_and_the_old_one_stays(tmp_path: Path) -> None:
+    async with running(tmp_path, 2) as bench:
+        good = bench.snapshot(5, list(bench.engines))
+        await bench.publish(good)
+        damaged = encode(replace(good, epoch=6)).replace(b'"epoch":6', b'"epoch":7')
+        nobody = tuple(replace(member, state=MemberState.DRAINING) for member in good.members)
+        refused = {
+            "already there": (5, encode(good)),
+            "digest": (7, damaged),
+            "says that it is epoch": (9, encode(replace(good, epoch=8))),
+            "none of its 2 members": (8, encode(replace(good, epoch=8, members=nobody))),
+        }
+        for words, (epoch, body) in refused.items():
+            outcome = await bench.publisher.publish(epoch, body)
+            assert isinstance(outcome, Failed)
+            assert words in outcome.error
+            assert outcome.retry_after_s is None
+        assert await bench.publisher.last() == (5, encode(good))
+        assert [router.epoch for router in await bench.publisher.routers(0.0)] == [5]
+        assert await bench.ask("a00") == 200
+
+
+async def test_a_publisher_that_starts_again_goes_on_from_its_files(tmp_path: Path) -> None:
+    async with running(tmp_path, 2) as bench:
+        ring = bench.snapshot(41, list(bench.engines))
+        await bench.publish(ring)
+        again = EnvoyFilePublisher(bench.settings)
+        again.prepare()
+        assert await again.last() == (41, encode(ring))
+        assert isinstance(await again.publish(40, encode(replace(ring, epoch=40))), Failed)
+        assert [(r.id, r.epoch, r.age_s) for r in await again.routers(100.0)] == [("envoy", 41, 0.0)]
+        settings = replace(bench.settings, admin_port=free_port())
+        deaf = EnvoyFilePublisher(settings)
+        assert await deaf.routers(0.0) == (), "an Envoy that was never heard is no router"
+
+
+async def test_every_metric_of_the_documentation_is_emitted_with_its_tags(tmp_path: Path) -> None:
+    async with running(tmp_path, 2, known=lambda: ("cold-one",)) as bench:
+        await bench.publish(bench.snapshot(1, list(bench.engines)))
+        assert await bench.ask("a00", 20, stream=True, prompt="one two three") == 200
+        assert await bench.ask("a01", 7, prompt="one two") == 200
+        assert await bench.ask("cold-one") == 200
+        unknown = [f"made-up-{i}" for i in range(30)] + ["a00\r\nx-evil: 1", "(models)", 'quo"te']
+        assert {await bench.ask(name) for name in unknown} == {404}
+        await asyncio.sleep(1.5)  # histograms are merged once a second
+        pairs = {name: await bench.hits(name) for name in ("requests", "prompt_tokens", "completion_tokens", "streams")}
+        ttft_ms = await bench.hits("stream_ttft_ms")
+        errors = await bench.series("envoy_llm_errors")
+        counts = await bench.series("envoy_llm_ttft_ms_count")
+        active = await bench.series("envoy_cluster_endpoint_rq_active")
+    assert {name: sum(c.values()) for name, c in pairs["requests"].items()} == {
+        "a00": 1,
+        "a01": 1,
+        "cold-one": 1,
+        UNKNOWN_NAME: len(unknown),
+    }
+    assert sum(pairs["prompt_tokens"]["a00"].values()) == 3
+    assert sum(pairs["completion_tokens"]["a00"].values()) == 20
+    assert sum(pairs["completion_tokens"]["a01"].values()) == 7
+    assert {name: sum(c.values()) for name, c in pairs["streams"].items()} == {"a00": 1}
+    # An adapter's first request loads it from disk, 75 ms at the least; the headers of its stream came at once.
+    assert sum(ttft_ms["a00"].values()) >= 75
+    assert counts == {(("adapter", "a00"),): 1.0}
+    assert {dict(labels)["adapter"] for labels in errors} == {UNKNOWN_NAME}
+    assert {dict(labels)["code"] for labels in errors} == {"404"}
+    assert {dict(labels)["envoy_endpoint_address"] for labels in active} == {
+        engine.address for engine in bench.engines.values()
+    }
+
+
+async def test_no_name_of_a_client_becomes_a_header_of_its_own(tmp_path: Path) -> None:
+    async with running(tmp_path, 1) as bench:
+        await bench.publish(bench.snapshot(1, ["r0"]))
+        headers = {"x-lora-adapter": "a01"}
+        body = json.dumps({"model": "a00", "prompt": "x", "max_tokens": 1})
+        call = bench.session.post(
+            f"{bench.settings.url}/v1/completions", data=body, headers={**headers, "content-type": "application/json"}
+        )
+        async with call as answer:
+            assert answer.status == 200
+        assert set(await bench.hits()) == {"a00"}, "the body's name counts, not the client's header"
