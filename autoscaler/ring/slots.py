@@ -137,10 +137,10 @@ def _advanced(
         return None if holder is None else _in_state(slot, SlotState.DRAINING, now_s)
     if slot.heir and heir is not None and heir.serving:
         return Slot(slot.slot, SlotState.ACTIVE, slot.heir, now_s)
-    if before.state is SlotState.DRAINING and holder is None:
-        return None
     if holder is not None and holder.serving and not holder.leaving:
         return _in_state(slot, SlotState.ACTIVE, now_s)
+    if before.state is SlotState.DRAINING:
+        return None if holder is None else slot
     slot = slot if holder is not None else replace(slot, replica="")
     if before.state is SlotState.PENDING:
         return slot if slot.replica and not (holder and holder.leaving) else None
