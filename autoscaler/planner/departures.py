@@ -48,6 +48,7 @@ def choose(
 ) -> dict[str, Departure]:
     """Who leaves, after this tick's scale decisions: those already on their way and still not needed, then more."""
     chosen: dict[str, Departure] = {}
+    placed_load = _placed_loads(placement, slots)
     by_group: dict[str, list[Replica]] = {}
     for replica in observation.replicas:
         by_group.setdefault(replica.group, []).append(replica)
@@ -62,7 +63,7 @@ def choose(
             kept = sorted(leaving, key=lambda name: (leaving[name].since_s, name))[:surplus]
             wanted = decision.current - decision.desired - len(kept)
             staying = [r for r in members if r.id not in kept]
-            order = sorted(staying, key=lambda r: _removal_cost(r, placement, slots))
+            order = sorted(staying, key=lambda r: _removal_cost(r, placed_load))
             chosen |= {name: leaving[name] for name in kept}
             chosen |= {r.id: Departure(group, observation.now_s) for r in order[: max(wanted, 0)]}
         else:
@@ -70,17 +71,20 @@ def choose(
     return {name: _seen_draining(departure, observation, name) for name, departure in chosen.items()}
 
 
-def _removal_cost(replica: Replica, placement: Placement | None, slots: SlotTable) -> tuple[int, float, float, str]:
+def _removal_cost(replica: Replica, placed_load: Mapping[str, float]) -> tuple[int, float, float, str]:
     """Least first: replicas that serve nobody, then least placed load; elsewhere least in flight, youngest first."""
     serves = 0 if replica.state in _SERVES_NOBODY else 1
-    held = slots.slot_of(replica.id)
-    load = 0.0
-    if replica.group == WARM_GROUP and placement is not None and held is not None:
-        index = {slot: i for i, slot in enumerate(placement.ranking.slots)}.get(held.slot)
-        load = 0.0 if index is None else float(placement.slot_loads[index])
-    elif isinstance(replica.in_flight, Fresh):
-        load = replica.in_flight.value
+    in_flight = replica.in_flight.value if isinstance(replica.in_flight, Fresh) else 0.0
+    load = placed_load.get(replica.id, 0.0) if replica.group == WARM_GROUP else in_flight
     return serves, load, -replica.started_at_s, replica.id
+
+
+def _placed_loads(placement: Placement | None, slots: SlotTable) -> dict[str, float]:
+    """Replica id -> load that is placed on its slot."""
+    if placement is None:
+        return {}
+    loads = dict(zip(placement.ranking.slots, placement.slot_loads.tolist(), strict=True))
+    return {name: loads.get(s.slot, 0.0) for s in slots.slots for name in (s.replica, s.heir) if name}
 
 
 def _seen_draining(departure: Departure, observation: Observation, name: str) -> Departure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoscaler.domain.fleet import Replica, ReplicaState
+from autoscaler.domain.fleet import ReplicaState
 from autoscaler.planner.residency import Residency, compare
 from autoscaler.planner.scene import Scene
 from autoscaler.ring import SeenReplica, SlotEvent, SlotState, SlotTable, advance
@@ -25,12 +25,9 @@ def advance_slots(scene: Scene) -> tuple[SlotTable, tuple[tuple[str, SlotEvent],
 def _joining(scene: Scene) -> dict[str, float]:
     """Replicas that answer and do not hold an active slot: replica id -> since when."""
     since = scene.before.joining_since_s
-    return {r.id: since.get(r.id, scene.now_s) for r in scene.warm if r.state in _ANSWERS and not _is_active(scene, r)}
-
-
-def _is_active(scene: Scene, replica: Replica) -> bool:
-    held = scene.before.slots.slot_of(replica.id)
-    return held is not None and held.replica == replica.id and held.state in (SlotState.ACTIVE, SlotState.DRAINING)
+    on_ring = (SlotState.ACTIVE, SlotState.DRAINING)
+    active = {s.replica for s in scene.before.slots.slots if s.state in on_ring}
+    return {r.id: since.get(r.id, scene.now_s) for r in scene.warm if r.state in _ANSWERS and r.id not in active}
 
 
 def _seen(scene: Scene, lacks: Residency, joining: dict[str, float]) -> list[SeenReplica]:

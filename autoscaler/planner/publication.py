@@ -121,12 +121,13 @@ def _gated(placement: Placement, membership: Membership, before: RingSnapshot | 
         for adapter in lack.absent
         if adapter in placement.ranking.row_of
     }
-    ring = Ring(before) if before is not None and lacking else None
-    for adapter in sorted(lacking):
+    names = sorted(lacking)
+    had = Ring(before).assigned_many(names) if before is not None and names else [()] * len(names)
+    for adapter, last in zip(names, had, strict=True):
         wanted = placement.owners(adapter)
         able = [s for s in wanted if s in holder and membership.residency.serves(holder[s], adapter)]
-        kept = [] if ring is None else [
-            s for s in ring.assigned(adapter)
+        kept = [
+            s for s in last
             if s in holder and s not in wanted and _registered(membership.replicas[holder[s]], adapter)
         ]  # fmt: skip
         if able or kept:

@@ -29,6 +29,7 @@ from autoscaler.planner.placing import Placed, expected_residents, place_adapter
 from autoscaler.planner.publication import Membership, compose, keep_placement, stamped
 from autoscaler.planner.residency import Residency, compare, loads, unloads
 from autoscaler.planner.scene import Scene
+from autoscaler.planner.views import WARM_GROUP
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.ring import (
     MemberState,
@@ -95,7 +96,8 @@ def plan_ring(
     published, published_at_s = before.published, before.published_at_s
     memory = before
     departures = departing.choose(observation, scale, memory.departures, memory.placement, memory.slots)
-    scene = Scene(observation, policy, demand, tiers, scale, before, departures)
+    warm = tuple(r for r in observation.replicas if r.group == WARM_GROUP)
+    scene = Scene(observation, policy, demand, tiers, scale, before, departures, warm)
     slots, events, joining = advance_slots(scene)
     placed = place_adapters(scene, slots)
     expected = expected_residents(scene, slots, placed.placement)
@@ -178,9 +180,7 @@ def _as_published(observation: Observation, memory: RingMemory) -> RingMemory:
 def _snapshot(scene: Scene, membership: Membership, placed: Placed) -> RingSnapshot | None:
     """What routers should have now: the new placement, unless replicas still prepare for it; None without a member."""
     before, slots = scene.before.published, membership.slots
-    if any(slot not in slots.ranked() for slot in placed.placement.ranking.slots) or any(
-        slot not in placed.placement.ranking.slots for slot in slots.ranked()
-    ):
+    if set(placed.placement.ranking.slots) != set(slots.ranked()):
         return None if before is None else keep_placement(scene, membership, before)
     if before is None and not any(s.state is SlotState.ACTIVE for s in slots.slots):
         return None
@@ -197,9 +197,10 @@ def _out_of(snapshot: RingSnapshot | None, departures: Mapping[str, Departure]) 
 
 
 def _assignments(scene: Scene, slots: SlotTable) -> Iterable[Effect]:
+    labels = {r.id: r.slot for r in scene.warm}
     for slot in slots.slots:
         for name in (slot.replica, slot.heir):
-            if any(r.id == name and r.slot != slot.slot for r in scene.warm):
+            if name in labels and labels[name] != slot.slot:
                 yield AssignSlot(name, slot.slot)
 
 

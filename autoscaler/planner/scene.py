@@ -11,7 +11,7 @@ from autoscaler.domain.observation import Bools, Observation
 from autoscaler.planner.demand import Demand
 from autoscaler.planner.departures import Departures
 from autoscaler.planner.memory import RingMemory
-from autoscaler.planner.views import WARM_GROUP, hot_group_name
+from autoscaler.planner.views import hot_group_name
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.scaling import ScalePlan
 from autoscaler.tiering import TierPlan
@@ -19,7 +19,7 @@ from autoscaler.tiering import TierPlan
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """One tick's observation and decisions, and the ring's memory with what is really published."""
+    """One tick's observation and decisions, the ring's memory with what is really published, the warm group."""
 
     observation: Observation
     policy: FleetPolicy
@@ -28,16 +28,12 @@ class Scene:
     scale: ScalePlan
     before: RingMemory
     departures: Departures
+    warm: tuple[Replica, ...]
 
     @property
     def now_s(self) -> float:
         """The observation's time."""
         return self.observation.now_s
-
-    @property
-    def warm(self) -> tuple[Replica, ...]:
-        """The replicas of the warm group."""
-        return tuple(r for r in self.observation.replicas if r.group == WARM_GROUP)
 
     @property
     def limits(self) -> EngineLimits:
