@@ -27,7 +27,7 @@ demo: setup ## the main job on this machine: a fleet suffers, then the controlle
 	$(BIN)/lora-autoscaler demo $(ARGS)
 
 test: setup parts ## every test, with the real parts
-	$(BIN)/pytest -q -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/pytest -q -n 2 $(ARGS)
 
 parts: setup ## the real parts that `test` runs: Debian packages when root, control plane, Prometheus 3, Helm, kubectl
 	$(BIN)/python -m tests.e2e.parts

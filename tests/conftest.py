@@ -1,8 +1,10 @@
 """What every test may ask for."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -14,3 +16,19 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip("the recorded inputs are not beside this checkout")
     return path
+
+
+class PartsTogether(LoadScopeScheduling):  # type: ignore[misc]
+    """Which tests share a worker: those of one end-to-end file, and all that share the control plane; else none."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        if path.startswith("tests/e2e/kubernetes/"):
+            return "tests/e2e/kubernetes/"
+        return path if path.startswith("tests/e2e/") else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> PartsTogether:
+    """Deal tests to workers so that what is slow to start is started once."""
+    return PartsTogether(config, log)

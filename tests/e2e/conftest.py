@@ -11,14 +11,11 @@ from tests.e2e.parts.processes import Server
 HERE = Path(__file__).resolve().parent
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests here are `e2e`; those of the control plane share one worker, so that it starts once a run."""
+    """All tests here are `e2e`."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("e2e")
-            if "control_plane" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group("control_plane"))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -33,7 +30,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A real Kubernetes control plane, started when the first test asks for it. Namespaces keep tests apart."""
+    """A real Kubernetes control plane, started when the first test asks for it; namespaces keep tests apart.
+
+    Tests that use it live in `kubernetes/`, which one worker runs, so that it starts once a run.
+    """
     with ControlPlane(tmp_path_factory.mktemp("control-plane")) as running:
         yield running
 

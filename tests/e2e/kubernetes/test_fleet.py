@@ -3,20 +3,12 @@
 import json
 import time
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.e2e.kubernetes.fleet import FleetUnderTest, url_of
-from tests.e2e.parts.controlplane import ControlPlane
 from tests.e2e.parts.processes import wait_until
-
-
-@pytest.fixture
-def fleet(control_plane: ControlPlane, namespace: str) -> Iterator[FleetUnderTest]:
-    with FleetUnderTest(control_plane, namespace) as running:
-        yield running
 
 
 def post(url: str, body: dict[str, Any]) -> bytes:
