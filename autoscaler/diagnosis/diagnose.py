@@ -1,11 +1,11 @@
-"""One tick of diagnosis: replicas, groups, tenants."""
+"""One tick of diagnosis: pairs, replicas by themselves, replicas among their peers, tenants, groups."""
 
 from __future__ import annotations
 
-from autoscaler.diagnosis.groups import group_finding
+from autoscaler.diagnosis import groups, neighbours, peers, replicas
 from autoscaler.diagnosis.memory import DiagnosisMemory
-from autoscaler.diagnosis.replicas import replica_finding
-from autoscaler.domain.diagnosis import Diagnosis
+from autoscaler.diagnosis.pairs import table
+from autoscaler.domain.diagnosis import Cause, Diagnosis, ReplicaFinding, Term
 from autoscaler.domain.fleet import ReplicaState
 from autoscaler.domain.observation import Observation
 from autoscaler.policy.model import FleetPolicy
@@ -23,12 +23,39 @@ def diagnose(
         now_s: seconds since the Unix epoch.
 
     Returns:
-        Findings for every group and READY replica, and for the tenants that hurt or are hurt; memory for the next tick.
+        Findings for every group and READY replica, and for the tenants that are loud, hurt others or are hurt; memory
+        for the next tick.
     """
-    ready = [r for r in observation.replicas if r.state is ReplicaState.READY]
-    replicas = {r.id: replica_finding(r, policy) for r in ready}
-    groups = {
-        name: group_finding(name, [replicas[r.id] for r in ready if r.group == name], policy)
-        for name in sorted(observation.groups)
+    pairs = table(observation, policy)
+    ready = [(i, r) for i, r in enumerate(observation.replicas) if r.state is ReplicaState.READY]
+    found: dict[str, ReplicaFinding] = {
+        r.id: replicas.finding(r, int(pairs.working_set[i]), float(pairs.late[i]), policy) for i, r in ready
     }
-    return Diagnosis(groups, replicas, {}), DiagnosisMemory(now_s)
+    slow: dict[str, Term] = {}
+    uneven: dict[str, Term] = {}
+    by_group = {name: [r for _, r in ready if r.group == name] for name in sorted(observation.groups)}
+    for members in by_group.values():
+        odd = peers.compare(members, found, memory.odd_since_s.keys())
+        slow |= odd.slow
+        uneven |= odd.uneven
+    odd_since_s = peers.since(slow, memory.odd_since_s, now_s)
+    uneven_since_s = peers.since(uneven, memory.uneven_since_s, now_s)
+    window_s = policy.diagnosis.window_s
+    found = peers.lasting(found, Cause.ROUTER_IMBALANCE, uneven, uneven_since_s, now_s, window_s)
+    found = peers.lasting(found, Cause.BAD_REPLICA, slow, odd_since_s, now_s, window_s)
+    sums, looks = neighbours.gather(observation, pairs, memory, policy, now_s)
+    tenants = neighbours.findings(observation, pairs, sums, looks, policy)
+    guilty = sorted(
+        (f for f in tenants.values() if f.aggressor >= policy.diagnosis.noisy_score_ratio),
+        key=lambda f: (-f.harm, -f.aggressor, f.tenant),
+    )
+    on = {name: {r.id for r in members} for name, members in by_group.items()}
+    summed = {
+        name: groups.finding(
+            name, members, found,
+            [f for f in guilty if any((f.tenant, replica) in looks for replica in on[name])], policy,
+        )
+        for name, members in by_group.items()
+    }  # fmt: skip
+    remembered = DiagnosisMemory(max(now_s, memory.last_tick_s), sums, odd_since_s, uneven_since_s)
+    return Diagnosis(summed, found, tenants), remembered

@@ -60,7 +60,7 @@ class ReplicaFinding:
     Attributes:
         thrash: 0..1, 1 = adapter slots explain all of the wait.
         saturation: pressure over target, 1 = at the target; the larger of queue and KV use.
-        harm: tenant-seconds over the SLO per second; what findings are ranked by.
+        harm: seconds of first-token lateness over the SLO, summed over requests, per second; findings rank by it.
     """
 
     replica: str
@@ -99,7 +99,7 @@ class TenantFinding:
         effect: as an aggressor, what its activity adds to others' TTFT; as a victim, what is added to its own.
         share: of its replicas' tokens, 0..1.
         others: the victims of an aggressor, the aggressors of a victim; worst first.
-        harm: tenant-seconds over the SLO per second.
+        harm: seconds of first-token lateness over the SLO, summed over requests, per second.
     """
 
     tenant: str
