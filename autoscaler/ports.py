@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from autoscaler.domain.decisions import (
     AssignSlot,
@@ -75,6 +75,19 @@ class FleetActuator(Protocol):
 
     async def apply(self, effect: Grow | AssignSlot | OpenGate | Drain | Shrink) -> Outcome:
         """Do one effect; doing it again changes nothing."""
+        ...
+
+
+@runtime_checkable
+class Detachable(Protocol):
+    """A `FleetActuator` whose platform carries marks of ours: gates, labels, annotations."""
+
+    async def detach(self) -> tuple[str, ...]:
+        """Open every gate and remove every mark; returns a sentence for each thing done. Doing it again is harmless.
+
+        It is done again while the fleet stays detached, so that a replica that starts later is not held back. Raises
+        TemporaryError or PermanentError.
+        """
         ...
 
 
@@ -206,6 +219,7 @@ __all__ = [
     "Clock",
     "ConflictError",
     "DecisionLog",
+    "Detachable",
     "EngineClient",
     "FleetActuator",
     "Lease",

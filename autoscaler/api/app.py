@@ -6,7 +6,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from autoscaler.api import commands, problems, reads, ring
+from autoscaler.api import commands, detach, problems, reads, ring
 from autoscaler.api.limits import BodyLimit
 from autoscaler.api.parts import ApiParts
 
@@ -24,7 +24,7 @@ def create_app(parts: ApiParts) -> FastAPI:
     app.state.parts = parts
     app.add_middleware(BodyLimit)
     problems.install(app)
-    for router in (reads.router, commands.router, ring.router, _health):
+    for router in (reads.router, commands.router, detach.router, ring.router, _health):
         app.include_router(router)
     return app
 

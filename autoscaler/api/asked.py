@@ -6,6 +6,7 @@ import base64
 import binascii
 import difflib
 import json
+from collections.abc import Collection
 from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
@@ -31,18 +32,34 @@ def parts_of(request: Request) -> ApiParts:
 Parts = Annotated[ApiParts, Depends(parts_of)]
 
 
-def view_of(fleet: FleetName, parts: Parts) -> FleetView:
-    """The fleet's last view. Raises ProblemError 404 with the nearest name, 503 before the first tick."""
-    views = parts.views()
-    if fleet in views:
-        return views[fleet]
-    if fleet in parts.hubs:
+def require(kind: str, name: str, names: Collection[str]) -> None:
+    """Raises ProblemError 404 with the nearest name where the fleet has no such tenant, adapter or group."""
+    if name not in names:
+        near = difflib.get_close_matches(name, list(names)[:5000], 1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; there are {len(names)} of them"
+        raise ProblemError(404, f"the fleet has no {kind} {name!r}{hint}")
+
+
+def known_fleet(fleet: FleetName, parts: Parts) -> str:
+    """The fleet's name. Raises ProblemError 404 with the nearest one."""
+    if fleet not in parts.hubs:
+        near = difflib.get_close_matches(fleet, list(parts.hubs), 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ProblemError(404, f"there is no fleet {fleet!r}{hint}")
+    return fleet
+
+
+KnownFleet = Annotated[str, Depends(known_fleet)]
+
+
+def view_of(fleet: KnownFleet, parts: Parts) -> FleetView:
+    """The fleet's last view. Raises ProblemError 404 for another name, 503 before the first tick."""
+    view = parts.views().get(fleet)
+    if view is None:
         raise ProblemError(
             503, f"the fleet {fleet!r} was not observed yet; ask again after a tick", {"Retry-After": "5"}
         )
-    near = difflib.get_close_matches(fleet, list(parts.hubs), 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ProblemError(404, f"there is no fleet {fleet!r}{hint}")
+    return view
 
 
 View = Annotated[FleetView, Depends(view_of)]

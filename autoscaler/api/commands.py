@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import re
 from typing import Annotated, Any
 
@@ -10,10 +11,9 @@ from fastapi import APIRouter, Header, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from autoscaler.api import render
-from autoscaler.api.asked import Operator, Parts, View
+from autoscaler.api.asked import Operator, Parts, View, require
 from autoscaler.api.problems import ProblemError
 from autoscaler.domain.fleet import Override, PauseMode, Tier
-from autoscaler.planner import UnknownSubjectError
 
 router = APIRouter(prefix="/v1", tags=["commands"])
 
@@ -71,8 +71,7 @@ async def put_override(
 
     Decided within two ticks. The answer says what it displaces.
     """
-    if tenant not in view.observation.catalogue.tenant_row:
-        raise UnknownSubjectError(f"the fleet has no tenant {tenant!r}")
+    require("tenant", tenant, view.observation.catalogue.tenant_row)
     if body.tier is Tier.HOT and view.policy.groups.hot is None:
         raise ProblemError(409, "the policy has no hot groups (`groups.hot: none`), so no tenant can be hot")
     now_s = parts.now_s()
@@ -94,15 +93,15 @@ async def delete_override(
     """Clear a tenant's override; the answer is what was there."""
     cleared = parts.overrides.clear(view.fleet, tenant, caller.name, _revision(if_match))
     if cleared is None:
-        raise ProblemError(404, f"{tenant!r} has no override")
+        near = difflib.get_close_matches(tenant, [o.tenant for o in parts.overrides.overrides(view.fleet)], 1)
+        raise ProblemError(404, f"{tenant!r} has no override" + (f"; did you mean {near[0]!r}?" if near else ""))
     return render.override(cleared, parts.now_s())
 
 
 @router.put("/fleets/{fleet}/groups/{group}/pause")
 async def put_pause(view: View, parts: Parts, caller: Operator, group: str, body: PauseRequest) -> dict[str, Any]:
     """Stop a group's scale-in, scale-out or both for a while; `none` ends it."""
-    if group not in view.plan.scale.decisions:
-        raise UnknownSubjectError(f"the fleet has no group {group!r}; it has {', '.join(view.plan.scale.decisions)}")
+    require("group", group, view.plan.scale.decisions)
     expires_at_s = parts.now_s() + body.ttl_s
     parts.overrides.pause(view.fleet, group, body.mode, body.reason, expires_at_s, caller.name)
     return {

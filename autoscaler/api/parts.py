@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from autoscaler.api.auth import Authenticator
 from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.connectors.stores.audit import AuditEntry
+from autoscaler.connectors.stores.detachments import Detachment
 from autoscaler.connectors.stores.proposals import StoredProposal
 from autoscaler.ports import DecisionLog, OverrideStore
 from autoscaler.telemetry import FleetView
@@ -44,6 +45,18 @@ class Proposals(Protocol):
         ...
 
 
+class Detachments(Protocol):
+    """Fleets that are out of the controller's hands."""
+
+    def detach(self, fleet: str, actor: str, reason: str) -> Detachment:
+        """Detach a fleet; the first detachment stands where there is one."""
+        ...
+
+    def attach(self, fleet: str, actor: str) -> Detachment | None:
+        """Manage it again; None where it was managed."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ApiParts:
     """What the API reads and commands.
@@ -51,6 +64,8 @@ class ApiParts:
     Attributes:
         views: the last view of each fleet, by name.
         hubs: each fleet's ring as routers read it.
+        detachments: fleets that are out of the controller's hands.
+        let_go: opens a fleet's gates and removes its marks; what was done, a sentence each.
         authenticator: who a bearer token belongs to.
         metrics: our own series.
         now_s: the controller's clock.
@@ -63,6 +78,8 @@ class ApiParts:
     decisions: DecisionLog
     audit: AuditLog
     proposals: Proposals
+    detachments: Detachments
+    let_go: Callable[[str], Awaitable[tuple[str, ...]]]
     authenticator: Authenticator
     metrics: CollectorRegistry
     now_s: Callable[[], float]

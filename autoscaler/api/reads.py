@@ -9,11 +9,11 @@ import numpy as np
 from fastapi import APIRouter, Query
 
 from autoscaler.api import render
-from autoscaler.api.asked import Cursor, Limit, Parts, Reader, View, cursor_after, read_cursor
+from autoscaler.api.asked import Cursor, Limit, Parts, Reader, View, cursor_after, read_cursor, require
 from autoscaler.api.problems import ProblemError
 from autoscaler.domain.fleet import Tier
 from autoscaler.domain.observation import Floats
-from autoscaler.planner import UnknownSubjectError, explain
+from autoscaler.planner import explain
 from autoscaler.telemetry import FleetView
 
 router = APIRouter(prefix="/v1", tags=["reads"])
@@ -91,8 +91,7 @@ def _sort_key(view: FleetView, name: str) -> Floats:
 @router.get("/fleets/{fleet}/tenants/{tenant:path}")
 async def tenant(view: View, caller: Reader, tenant: str) -> dict[str, Any]:
     """One tenant: tier and why, rate, forecast, TTFT, SLO, owners, scores."""
-    if tenant not in view.observation.catalogue.tenant_row:
-        raise UnknownSubjectError(f"the fleet has no tenant {tenant!r}")
+    require("tenant", tenant, view.observation.catalogue.tenant_row)
     return render.tenant(view, tenant)
 
 
@@ -110,8 +109,7 @@ async def adapters(view: View, caller: Reader, limit: Limit = 100, cursor: Curso
 @router.get("/fleets/{fleet}/adapters/{adapter:path}")
 async def adapter(view: View, caller: Reader, adapter: str) -> dict[str, Any]:
     """One adapter: where it is registered, resident and assigned, who loaded it, and errors in the engine's words."""
-    if adapter not in view.observation.catalogue.row:
-        raise UnknownSubjectError(f"the fleet has no adapter {adapter!r}")
+    require("adapter", adapter, view.observation.catalogue.row)
     return render.adapter(view, adapter)
 
 

@@ -11,8 +11,7 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from autoscaler.api import render
-from autoscaler.api.asked import FleetName, Parts, Reader, View
-from autoscaler.api.parts import ApiParts
+from autoscaler.api.asked import KnownFleet, Parts, Reader, View
 from autoscaler.api.problems import ProblemError
 from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.ring import MEDIA_TYPE
@@ -33,7 +32,7 @@ class AckRequest(BaseModel):
 
 @router.get("/fleets/{fleet}/ring", response_class=Response)
 async def ring(
-    fleet: FleetName,
+    fleet: KnownFleet,
     parts: Parts,
     caller: Reader,
     wait_s: Annotated[float, Query(ge=0, le=60)] = 0.0,
@@ -41,7 +40,7 @@ async def ring(
     accept_encoding: Annotated[str, Header()] = "",
 ) -> Response:
     """The published snapshot. With `If-None-Match` 304 until a newer epoch is there, for at most `wait_s` seconds."""
-    hub = _hub(fleet, parts)
+    hub = parts.hubs[fleet]
     known = _epoch(if_none_match)
     last = await (hub.newer(known, wait_s) if wait_s > 0 else hub.last())
     if last is None or last[0] <= known:
@@ -57,10 +56,10 @@ async def ring(
 
 @router.get("/fleets/{fleet}/ring/events", response_class=StreamingResponse)
 async def ring_events(
-    fleet: FleetName, parts: Parts, caller: Reader, last_event_id: Annotated[str, Header()] = ""
+    fleet: KnownFleet, parts: Parts, caller: Reader, last_event_id: Annotated[str, Header()] = ""
 ) -> StreamingResponse:
     """Server-sent events: each epoch as `id: EPOCH`, `event: ring`, `data: SNAPSHOT`; a comment when nothing is new."""
-    hub = _hub(fleet, parts)
+    hub = parts.hubs[fleet]
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     return StreamingResponse(_events(hub, _epoch(last_event_id)), media_type="text/event-stream", headers=headers)
 
@@ -76,9 +75,9 @@ async def _events(hub: RingHub, known: int) -> AsyncIterator[bytes]:
 
 
 @router.post("/fleets/{fleet}/ring/acks", status_code=204)
-async def ack(fleet: FleetName, parts: Parts, caller: Reader, body: AckRequest) -> None:
+async def ack(fleet: KnownFleet, parts: Parts, caller: Reader, body: AckRequest) -> None:
     """A router says which epoch it applies; say it at least every `ring.routerTtl`, or it is not waited for."""
-    hub = _hub(fleet, parts)
+    hub = parts.hubs[fleet]
     if not hub.acknowledge(body.router, body.epoch, parts.now_s()):
         last = await hub.last()
         there = 0 if last is None else last[0]
@@ -91,12 +90,6 @@ async def ring_owners(
 ) -> dict[str, Any]:
     """Who serves an adapter, and by which rule. A name that nobody knows goes where the ring says unknown names go."""
     return {"adapter": adapter, "epoch": view.plan.ring.epoch, **render.owners(view, adapter)}
-
-
-def _hub(fleet: str, parts: ApiParts) -> RingHub:
-    if fleet not in parts.hubs:
-        raise ProblemError(404, f"there is no fleet {fleet!r}")
-    return parts.hubs[fleet]
 
 
 def _epoch(tag: str) -> int:

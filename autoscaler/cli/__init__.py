@@ -1,7 +1,8 @@
 """The command line, and the composition root: the only place that knows connectors, controller and simulator alike.
 
-Every command is a module here with `register(commands)`; what it needs beyond the core is imported when it runs, so
-that a router team's install of the ring alone has a working `lora-autoscaler ring`.
+Every command is a light module here with `register(commands)`, which names the module whose `run(arguments)` does the
+work. That one is imported when it runs, so that a router team's install of the ring alone has a working
+`lora-autoscaler ring`, and a missing extra is told by its name.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
 
-from autoscaler.cli.errors import UsageError
+from autoscaler.cli.errors import RefusedError, UsageError
 
-_COMMANDS = ("demo",)
+_COMMANDS = ("demo_options", "ring_options", "policy_options", "override_options", "explain_options", "detach_options")
 _EXTRA_OF = {
     "fastapi": "controller", "uvicorn": "controller", "aiohttp": "controller", "httpx": "controller",
     "yaml": "controller", "pydantic": "controller", "prometheus_api_client": "controller",
@@ -42,10 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code: 0 fine, 1 the answer is no, 2 wrong usage or input."""
     arguments = parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
-    except UsageError as error:
+        return int(import_module(f"autoscaler.cli.{arguments.module}").run(arguments))
+    except (UsageError, RefusedError) as error:
         print(f"lora-autoscaler: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, UsageError) else 1
     except ModuleNotFoundError as error:
         extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
         if extra is None:

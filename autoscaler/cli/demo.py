@@ -20,7 +20,7 @@ from typing import Any
 from autoscaler.api.auth import Role
 from autoscaler.cli.dashboard import start_dashboard
 from autoscaler.cli.demo_bench import Bench, Ports, bench
-from autoscaler.cli.demo_options import DemoOptions, add_arguments, options_from
+from autoscaler.cli.demo_options import DemoOptions, options_from
 from autoscaler.cli.demo_progress import Progress, Standing
 from autoscaler.cli.demo_report import Tally, burst_figures, phase_figures, scale_events, tier_changes
 from autoscaler.cli.demo_scenarios import CARRIED_RPS, Phase, Scenario, scenario
@@ -41,18 +41,6 @@ from autoscaler.telemetry import FleetView
 _ENGINE_PORTS = 24
 _LAG_WARNING_S = 0.1
 _SETTLE_S = 30.0  # for the backlog of the sprayed phase to end before the next one is measured
-
-
-def register(commands: Any) -> None:
-    """Add the command."""
-    command = commands.add_parser(
-        "demo",
-        help="a fleet on this machine that suffers, and is cured",
-        description="Start simulated engines, Envoy, traffic, the controller, its API and the dashboard on this "
-        "machine. First every request is sprayed over all replicas; then the controller takes over. Ctrl-C ends it.",
-    )
-    add_arguments(command)
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

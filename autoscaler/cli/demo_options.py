@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SCENARIOS = ("thrash", "burst", "rise")
 
@@ -33,8 +34,19 @@ class DemoOptions:
     json: bool
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The command line of `demo`."""
+def register(commands: Any) -> None:
+    """Add the command."""
+    command = commands.add_parser(
+        "demo",
+        help="a fleet on this machine that suffers, and is cured",
+        description="Start simulated engines, Envoy, traffic, the controller, its API and the dashboard on this "
+        "machine. First every request is sprayed over all replicas; then the controller takes over. Ctrl-C ends it.",
+    )
+    _add_arguments(command)
+    command.set_defaults(module="demo")
+
+
+def _add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--scenario", choices=SCENARIOS, default="thrash",
         help="thrash: 50 adapters sprayed over 8 replicas, then managed; burst: one adapter at five times its rate; "

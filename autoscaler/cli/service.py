@@ -26,11 +26,12 @@ from autoscaler.controller.observe import World
 from autoscaler.domain.decisions import DecisionRecord
 from autoscaler.planner import FleetPlan
 from autoscaler.policy.words import Mode
-from autoscaler.ports import Clock, PermanentError, TemporaryError
+from autoscaler.ports import Clock, Detachable, FleetActuator, PermanentError, TemporaryError
 from autoscaler.telemetry import FleetMetrics, FleetView
 
 _log = logging.getLogger(__name__)
 _RENEWALS = 4  # within a lease's duration
+_DETACHED_EVERY_S = 10.0
 
 Subscriber = Callable[[FleetView, tuple[DecisionRecord, ...]], None]
 
@@ -88,6 +89,8 @@ class Service:
         self._authenticator = authenticator
         self._controllers: dict[str, FleetController] = {}
         self._hubs: dict[str, RingHub] = {}
+        self._actuators: dict[str, FleetActuator] = {}
+        self._running: asyncio.TaskGroup | None = None
 
     def add_fleet(
         self,
@@ -98,12 +101,15 @@ class Service:
         subscribers: Sequence[Subscriber] = (),
         frozen: Callable[[], str] = lambda: "",
     ) -> FleetController:
-        """Run a fleet by what `wanted` says at each tick."""
+        """Run a fleet by what `wanted` says at each tick; also while `serve` runs. `frozen` says why not to act."""
         stores = Stores(self.stores.decisions, self.stores.checkpoints)
         controller = FleetController(
-            world, stores, self.lease, self.clock, wanted, self._approvals, (self.metrics.update, *subscribers), frozen
-        )
-        self._controllers[name], self._hubs[name] = controller, hub
+            world, stores, self.lease, self.clock, wanted, self._approvals, (self.metrics.update, *subscribers),
+            lambda: self._detached(name) or frozen(),
+        )  # fmt: skip
+        self._controllers[name], self._hubs[name], self._actuators[name] = controller, hub, world.actuator
+        if self._running is not None:
+            self._running.create_task(controller.run())
         return controller
 
     def views(self) -> dict[str, FleetView]:
@@ -113,11 +119,17 @@ class Service:
     async def serve(self) -> None:
         """Lead if nobody else does, tick every fleet, answer the API; until cancelled."""
         server = self._server()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._renew())
-            group.create_task(_answer(server))
+        async with asyncio.TaskGroup() as self._running:
+            self._running.create_task(self._renew())
+            self._running.create_task(_answer(server))
+            self._running.create_task(self._stay_detached())
             for controller in self._controllers.values():
-                group.create_task(controller.run())
+                self._running.create_task(controller.run())
+
+    async def let_go(self, fleet: str) -> tuple[str, ...]:
+        """Open the fleet's gates and remove our marks, where its platform has any; a sentence for each thing done."""
+        actuator = self._actuators[fleet]
+        return await actuator.detach() if isinstance(actuator, Detachable) else ()
 
     async def close(self) -> None:
         """Stop acting and let go of the lease, so that another instance goes on at once."""
@@ -125,6 +137,21 @@ class Service:
             await controller.close()
         self.lease.release()
         self.stores.close()
+
+    def _detached(self, fleet: str) -> str:
+        """Why nothing is done to a detached fleet, empty where it is managed."""
+        found = self.stores.detachments.read(fleet)
+        return f"detached by {found.actor}: {found.reason}" if found else ""
+
+    async def _stay_detached(self) -> None:
+        """Replicas that start after a fleet was detached must not wait for a gate that nobody opens."""
+        while True:
+            await self.clock.sleep(_DETACHED_EVERY_S)
+            for fleet in [name for name in self._actuators if self._detached(name)]:
+                try:
+                    await self.let_go(fleet)
+                except (TemporaryError, PermanentError) as error:
+                    _log.warning("the detached fleet %s cannot be let go of: %s", fleet, error)
 
     def _approvals(self, last: FleetPlan | None) -> frozenset[str]:
         """Keys of approved changes; what the last plan proposed is offered first."""
@@ -146,6 +173,8 @@ class Service:
             decisions=self.stores.decisions,
             audit=self.stores.audit,
             proposals=self.stores.proposals,
+            detachments=self.stores.detachments,
+            let_go=self.let_go,
             authenticator=self._authenticator,
             metrics=self.metrics.registry,
             now_s=self.clock.now_s,

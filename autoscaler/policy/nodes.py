@@ -66,15 +66,9 @@ class PolicyError:
         where = self.file if self.line is None else f"{self.file}:{self.line}"
         return ": ".join(part for part in (where, self.path, self.message) if part)
 
-    def as_json(self) -> dict[str, str | int | None]:
+    def as_json(self) -> dict[str, str]:
         """What `policy check --json` prints of it."""
-        return {
-            "path": self.path,
-            "found": self.found,
-            "allowed": self.allowed,
-            "message": self.message,
-            "line": self.line,
-        }
+        return {"path": self.path, "found": self.found, "allowed": self.allowed, "message": self.message}
 
 
 @dataclass(slots=True)

@@ -46,9 +46,14 @@ class Database:
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that is on disk when the block has ended, or has not happened at all."""
+    def write(self, *, survive_power_cut: bool = True) -> Iterator[sqlite3.Connection]:
+        """A transaction that is on disk when the block has ended, or has not happened at all.
+
+        Without `survive_power_cut` the disk is not waited for: the death of this process loses nothing even so.
+        """
         with self._lock, told(self.path):
+            # WAL alone would lose the last commits with the machine; FULL waits for the disk at each.
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if survive_power_cut else 'NORMAL'}")
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -76,8 +81,6 @@ class Database:
             self._set_aside(damage)
             connection = self._connect()
         connection.execute("PRAGMA journal_mode = WAL")
-        # WAL alone would lose the last commits with the machine; FULL waits for the disk at each.
-        connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA journal_size_limit = 67108864")
         return connection
 

@@ -41,6 +41,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             revision TEXT NOT NULL, PRIMARY KEY (fleet, replica, adapter)
         ) WITHOUT ROWID""",
     ),
+    (
+        """CREATE TABLE detachments (
+            fleet TEXT PRIMARY KEY, actor TEXT NOT NULL, reason TEXT NOT NULL, at_s REAL NOT NULL
+        ) WITHOUT ROWID""",
+    ),
 )
 
 VERSION = len(MIGRATIONS)

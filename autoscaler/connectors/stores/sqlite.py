@@ -9,6 +9,7 @@ from autoscaler.connectors.engines.ledger import LoadEntry
 from autoscaler.connectors.stores.audit import Audit
 from autoscaler.connectors.stores.database import Database
 from autoscaler.connectors.stores.decisions import SqliteDecisions
+from autoscaler.connectors.stores.detachments import SqliteDetachments
 from autoscaler.connectors.stores.overrides import SqliteOverrides
 from autoscaler.connectors.stores.proposals import SqliteProposals
 
@@ -33,7 +34,11 @@ class SqliteCheckpoints:
 
 
 class SqliteLoads:
-    """`LoadMemory`: which adapters this controller loaded into which process."""
+    """`LoadMemory`: which adapters this controller loaded into which process.
+
+    A fleet that starts loads tens of thousands, and the disk would be waited for at each; an entry that a power cut
+    takes leaves an adapter that is not unloaded, no more.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -47,7 +52,7 @@ class SqliteLoads:
 
     def remember_load(self, fleet: str, entry: LoadEntry) -> None:
         """Keep one; it replaces the replica's entry of that adapter."""
-        with self._database.write() as transaction:
+        with self._database.write(survive_power_cut=False) as transaction:
             transaction.execute(
                 "INSERT OR REPLACE INTO adapter_loads VALUES (?, ?, ?, ?, ?)",
                 (fleet, entry.replica, entry.started_at_s, entry.adapter, entry.revision),
@@ -55,7 +60,7 @@ class SqliteLoads:
 
     def forget_loads(self, fleet: str, replica: str, adapter: str = "") -> None:
         """Drop one adapter's entry, or all of a replica."""
-        with self._database.write() as transaction:
+        with self._database.write(survive_power_cut=False) as transaction:
             transaction.execute(
                 "DELETE FROM adapter_loads WHERE fleet = ? AND replica = ? AND (? = '' OR adapter = ?)",
                 (fleet, replica, adapter, adapter),
@@ -72,6 +77,7 @@ class SqliteStores:
         self.decisions = SqliteDecisions(self._database)
         self.checkpoints = SqliteCheckpoints(self._database)
         self.proposals = SqliteProposals(self._database, self.audit)
+        self.detachments = SqliteDetachments(self._database, self.audit)
         self.loads = SqliteLoads(self._database)
 
     @property

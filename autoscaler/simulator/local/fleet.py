@@ -96,6 +96,13 @@ class LocalFleet:
                     return Failed(f"there is no replica {name}: it ended, or never was")
                 return self._mark(member, effect)
 
+    async def detach(self) -> tuple[str, ...]:
+        """Open every gate. Slots are only remembered here, so there is no mark to remove."""
+        closed = [member for member in self._members.values() if not member.gate_open]
+        for member in closed:
+            member.gate_open = True
+        return (f"opened the gates of {len(closed)} replicas",) if closed else ()
+
     def engine(self, replica: str) -> SimulatedEngine:
         """The engine behind a replica, for tests and for its gauges. Raises KeyError where it has ended."""
         return self._members[replica].engine

@@ -9,6 +9,7 @@ from autoscaler.connectors.engines.ledger import LoadEntry
 from autoscaler.connectors.stores.database import Database
 from autoscaler.connectors.stores.decisions import SqliteDecisions
 from autoscaler.connectors.stores.proposals import ProposalState
+from autoscaler.connectors.stores.schema import VERSION
 from autoscaler.connectors.stores.sqlite import SqliteStores
 from autoscaler.domain.decisions import DecisionRecord, Reason, Step
 from autoscaler.domain.fleet import Override, PauseMode, Tier
@@ -191,7 +192,7 @@ def test_a_newer_file_is_refused(stores: SqliteStores, path: Path, clock: SetClo
     stores.close()
     with sqlite3.connect(path) as other:
         other.execute("PRAGMA user_version = 99")
-    with pytest.raises(PermanentError, match="schema version 99, this program knows up to 1: run the newer program"):
+    with pytest.raises(PermanentError, match=f"schema version 99, this program knows up to {VERSION}: run the newer"):
         SqliteStores(path, clock.now_s)
 
 
@@ -267,3 +268,20 @@ def test_a_file_locked_by_another_is_temporary(stores: SqliteStores, path: Path)
 def test_a_folder_that_is_gone_is_named(tmp_path: Path, clock: SetClock) -> None:
     with pytest.raises(PermanentError, match="cannot be opened: name a file in a folder that exists"):
         SqliteStores(tmp_path / "gone" / "state.db", clock.now_s)
+
+
+def test_a_detached_fleet_stays_detached_after_a_restart_and_both_ways_are_audited(
+    stores: SqliteStores, path: Path, clock: SetClock
+) -> None:
+    first = stores.detachments.detach("f", "ann", "uninstalling")
+    assert stores.detachments.detach("f", "bob", "again") == first, "the first word stands"
+    stores.close()
+    again = SqliteStores(path, clock.now_s)
+    found = again.detachments.read("f")
+    assert found is not None
+    assert (found.actor, found.reason) == ("ann", "uninstalling")
+    assert again.detachments.read("g") is None
+    assert again.detachments.attach("f", "bob") == found
+    assert again.detachments.attach("f", "bob") is None
+    assert [(e.actor, e.action) for e in again.audit.read("f")] == [("bob", "fleet.attach"), ("ann", "fleet.detach")]
+    again.close()
