@@ -67,6 +67,22 @@ def in_flight(preset: RouterPreset, scope: Scope) -> str:
     return f"sum by ({preset.in_flight_label}) ({series})"
 
 
+def adapter_rate_over(router: RouterPreset, scope: Scope, step_s: float) -> str:
+    """Mean request rate per adapter over each step of recorded history; only where it grew."""
+    each = _once(f"rate({selector(router.requests, scope.matchers)}[{round(step_s * 1000)}ms])", scope)
+    return f"sum by ({router.adapter_label}) ({each}) > 0"
+
+
+def heard_over(router: RouterPreset, scope: Scope, step_s: float) -> str:
+    """How many of the routers' series have two samples in each step; nothing where no router was heard."""
+    return f"count(rate({selector(router.requests, scope.matchers)}[{round(step_s * 1000)}ms]))"
+
+
+def newest_samples(metric: str, scope: Scope) -> str:
+    """The newest samples of an engine's metric that lie within the window."""
+    return f"last_over_time({selector(metric, scope.matchers, scope.engine_matchers)}[{scope.window}])"
+
+
 def _each(metric: str, scope: Scope) -> str:
     series = selector(metric, scope.matchers)
     up = selector("up", scope.matchers)

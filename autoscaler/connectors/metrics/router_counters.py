@@ -28,6 +28,8 @@ class _Target:
 
     row_of: dict[str, int] = field(default_factory=dict)
     described: list[tuple[int, int, int]] = field(default_factory=list)
+    page: list[str] = field(default_factory=list)
+    page_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     arrays: Ints = field(default_factory=lambda: np.zeros((3, 0), np.int64))
     last: Floats = field(default_factory=lambda: np.zeros(0))
     grown: Floats = field(default_factory=lambda: np.zeros(0))
@@ -77,7 +79,7 @@ class RouterCounters:
         found = self._wanted.samples(page)
         if len(state.row_of) > 4 * len(found) + SPARE_ROWS:
             state = self._start_anew(target)
-        rows = np.fromiter((self._row(state, series) for series, _ in found), np.int64, len(found))
+        rows = self._rows(state, [series for series, _ in found])
         values = np.fromiter((value for _, value in found), np.float64, len(found))
         self._grow(state, rows, values)
         state.in_flight = self._open_requests(page)
@@ -164,12 +166,16 @@ class RouterCounters:
         self._targets, self._pair_of, self._names = {target: _Target()}, {}, {}
         return self._targets[target]
 
-    def _row(self, state: _Target, series: str) -> int:
-        row = state.row_of.get(series)
-        if row is None:
-            row = state.row_of[series] = len(state.described)
-            self._describe(state, series)
-        return row
+    def _rows(self, state: _Target, page: list[str]) -> Ints:
+        """The row of each line. A page mostly has the series of the last one, in the same order."""
+        if page != state.page:
+            for series in page:
+                if series not in state.row_of:
+                    state.row_of[series] = len(state.described)
+                    self._describe(state, series)
+            state.page_rows = np.fromiter(map(state.row_of.__getitem__, page), np.int64, len(page))
+            state.page = page
+        return state.page_rows
 
     def _describe(self, state: _Target, series: str) -> None:
         name, text = series_parts(series)
