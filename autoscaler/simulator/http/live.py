@@ -67,7 +67,7 @@ class LiveEngine:
     @property
     def busy(self) -> bool:
         """Whether time passing changes anything."""
-        return bool(self.requests or self._loading)
+        return bool(self.requests or self._loading) or self.model.next_event_s() is not None
 
     def submit(self, now_s: float, adapter: int, prompt_tokens: int, output_tokens: int, streamed: bool) -> Request:
         """Queue a request. Raises RequestRefusedError for one that can never be served."""

@@ -101,7 +101,8 @@ class MetricsPage:
     def _adapter_lists(self, live: LiveEngine, registry: Registry, now_unix_s: float) -> list[str]:
         numbers = dict.fromkeys(r.adapter for r in live.requests.values() if r.adapter != BASE_MODEL)
         names = ",".join(registry.name(number) for number in numbers)
-        self._lists_shown[names] = now_unix_s
+        if names or live.model.gauges().steps:
+            self._lists_shown[names] = now_unix_s
         if len(self._lists_shown) > _INFO_SETS_KEPT:
             del self._lists_shown[next(iter(self._lists_shown))]
         slots = live.options.limits.max_loras

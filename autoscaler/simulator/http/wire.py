@@ -47,7 +47,8 @@ class Asked:
 def parse_completion(body: dict[str, Any], chat: bool, base_model: str, force_usage: bool) -> Asked:
     """Read a call's body; a prompt is as long as it has words (or ids). Raises ValueError for what gets 400."""
     model = body.get("model") or base_model
-    limit = body.get("max_completion_tokens") or body.get("max_tokens") or (256 if chat else 16)
+    asked = (body.get("max_completion_tokens"), body.get("max_tokens"), 256 if chat else 16)
+    limit = next(value for value in asked if value is not None)
     if not isinstance(model, str) or not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise ValueError(f"model must be a string and max_tokens at least 1, got {model!r} and {limit!r}")
     options = body.get("stream_options") or {}
