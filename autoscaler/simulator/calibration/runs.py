@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ class MeasuredRun:
     max_cpu_loras: int
     max_lora_rank: int
     rates: NDArray[np.float64]
+    ranks: NDArray[np.int64]
     duration_s: float
     mean_prompt: float
     mean_output: float
@@ -64,8 +66,14 @@ class Outcome:
     waiting: float
     kv_usage_ratio: float
     distinct_adapters: float
+    load_ratio: float
     preemptions: int
     horizon_s: float
+
+    @property
+    def overloaded(self) -> bool:
+        """More than OVERLOADED_WAITING requests wait on average."""
+        return self.waiting > OVERLOADED_WAITING
 
 
 def read_runs(path: Path) -> tuple[list[MeasuredRun], Counter[str]]:
@@ -113,6 +121,7 @@ def _parse(row: dict[str, str]) -> MeasuredRun | str:
             max_cpu_loras=max(int(number("n_adapters_cpu")), int(number("max_loras_gpu"))),
             max_lora_rank=int(number("max_lora_rank")),
             rates=rates,
+            ranks=_ranks(row["scenario"], rates, int(number("max_lora_rank"))),
             duration_s=number("duration_s"),
             mean_prompt=number("total_in_tok") / completed,
             mean_output=number("total_out_tok") / completed,
@@ -129,6 +138,15 @@ def _parse(row: dict[str, str]) -> MeasuredRun | str:
     if not all(math.isfinite(value) for value in values) or run.duration_s <= 0 or run.itl_ms <= 0:
         return "a value is missing or not a number"
     return run
+
+
+def _ranks(scenario: str, rates: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+    """`rate_0.4-0.05-0.0125_size_8-16-16` says that adapters offered .4 requests/s have rank 8; else all have `most`."""
+    ranks = np.full(len(rates), most)
+    if match := re.fullmatch(r"rate_([\d.-]+)_size_([\d-]+)", scenario):
+        for rate, rank in zip(match[1].split("-"), match[2].split("-"), strict=False):
+            ranks[np.isclose(rates, float(rate))] = min(int(rank), most)
+    return ranks
 
 
 def arrivals_of(run: MeasuredRun, horizon_s: float, seed: int) -> Arrivals:
@@ -150,7 +168,7 @@ def simulate(run: MeasuredRun, profile: EngineProfile, *, seed: int = 0, horizon
     """
     horizon = horizon_s or run.duration_s
     limits = EngineLimits(run.max_loras, run.max_cpu_loras, run.max_lora_rank, MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS)
-    engine = Engine(profile, limits, len(run.rates))
+    engine = Engine(profile, limits, len(run.rates), ranks=dict(enumerate(run.ranks.tolist())))
     arrivals = arrivals_of(run, horizon, seed)
     result = replay(engine, arrivals, horizon, CLIENT_CONNECTIONS)
     done = ~np.isnan(result.finished_s)
@@ -164,6 +182,7 @@ def simulate(run: MeasuredRun, profile: EngineProfile, *, seed: int = 0, horizon
         waiting=result.waiting,
         kv_usage_ratio=result.kv_usage_ratio,
         distinct_adapters=result.distinct_adapters,
+        load_ratio=result.gauges.load_s / horizon,
         preemptions=result.gauges.preemptions,
         horizon_s=horizon,
     )

@@ -12,8 +12,8 @@ import math
 from autoscaler.simulator.engine import layout as a
 from autoscaler.simulator.engine.compiled import compiled, internal
 from autoscaler.simulator.engine.layout import BLOCK_TOKENS, NONE, PS_PER_S, EngineState, EngineView
-from autoscaler.simulator.engine.queueing import account_waiting, dequeue, enqueue, next_admissible, slots_left
-from autoscaler.simulator.engine.residency import join_batch, leave_batch, make_resident, touch, view
+from autoscaler.simulator.engine.queueing import account_waiting, dequeue, enqueue, next_admissible
+from autoscaler.simulator.engine.residency import begin_round, join_batch, leave_batch, make_resident, touch_batch, view
 
 FULL, TOO_LONG = -1, -2
 
@@ -123,7 +123,7 @@ def _begin_step(v: EngineView) -> tuple[bool, int, int, int, int]:
     preemptions = number[a.PREEMPTIONS]
     account_waiting(v, number[a.CLOCK])
     context, least = _decode_all(v)
-    decoding, prefill, admitted, skipped = number[a.RUNNING], 0, 0, 0
+    decoding, prefill, admitted = number[a.RUNNING], 0, 0
     budget = number[a.BUDGET] - decoding
     square = 0.0
     if context == NONE:
@@ -132,34 +132,31 @@ def _begin_step(v: EngineView) -> tuple[bool, int, int, int, int]:
         admitted, budget, took, took_square = _schedule_waiting(v, budget)
         prefill += took
         square += took_square
-        if budget > 0 and number[a.RUNNING] < number[a.MAX_SEQS] and slots_left(v) <= 0:
-            skipped = number[a.WAITING]
     stall = _load_adapters(v)
     fixed, per_context = 0, 0
     if decoding + prefill > 0:
-        fixed, per_context = _step_time(v, decoding, prefill, square, admitted, skipped)
+        fixed, per_context = _step_time(v, decoding, prefill, square, admitted)
     number[a.STEP_END] = number[a.CLOCK] + max(1, stall + fixed + per_context * context)
     steady = decoding == number[a.RUNNING] and prefill == 0 and stall == 0 and number[a.LOADS_IN_STEP] == 0
     return steady and number[a.PREEMPTIONS] == preemptions and fixed > 0, fixed, per_context, context, least
 
 
 @internal
-def _step_time(
-    v: EngineView, decoding: int, prefill: int, square: float, admitted: int, skipped: int
-) -> tuple[int, int]:
+def _step_time(v: EngineView, decoding: int, prefill: int, square: float, admitted: int) -> tuple[int, int]:
     """Picoseconds of a step: a fixed part, and what each token of the decoding requests' context adds."""
     real, distinct = v.real, v.number[a.DISTINCT]
     time = real[a.C_FIXED] + real[a.C_SEQUENCE] * decoding + real[a.C_PREFILL_TOKEN] * prefill
     time += real[a.C_PREFILL_SQUARE] * square
     if prefill > 0:
         time += real[a.C_PREFILL]
+    if decoding + prefill > real[a.C_GRAPH_TOKENS]:
+        time += real[a.C_EAGER]
     factor = 1.0
     if distinct > 0:
         factor = real[a.C_FACTOR] + real[a.C_FACTOR_ADAPTER] * distinct
         time = time * factor + real[a.C_LORA] + real[a.C_LORA_ADAPTER] * distinct
         time += real[a.C_LORA_SEQUENCE] * decoding + real[a.C_LORA_PREFILL_TOKEN] * prefill
-    time += real[a.C_ADMIT] * admitted
-    time += real[a.C_WAITING] * v.number[a.WAITING] + real[a.C_SKIPPED] * skipped
+    time += real[a.C_ADMIT] * admitted + real[a.C_WAITING] * v.number[a.WAITING]
     return int(round(time)), int(round(real[a.C_CONTEXT] * factor))  # noqa: RUF046 - compiled round gives a float
 
 
@@ -268,19 +265,13 @@ def _schedule_waiting(v: EngineView, budget: int) -> tuple[int, int, int, float]
 
 @internal
 def _load_adapters(v: EngineView) -> int:
-    """Picoseconds this step stands still while the batch's missing adapters, then those asked for, load one by one."""
-    number, active = v.number, v.lists[a.ACTIVE]
-    stall, missing = 0, 0
-    for i in range(number[a.DISTINCT]):
-        touch(v, active[i])
-        missing += int(v.adapter[active[i], a.A_GPU] == NONE)
-    if missing > 0:
-        for i in range(number[a.DISTINCT]):
-            stall += make_resident(v, active[i])
+    """Picoseconds this step stands still while the adapters asked for, then the batch's missing ones, load one by one."""
+    number, stall = v.number, 0
     number[a.LOADS_IN_STEP] = number[a.PENDING_LOADS]
     for i in range(number[a.PENDING_LOADS]):
+        begin_round(v)
         stall += make_resident(v, v.lists[a.LOADING, i])
-    return stall
+    return stall + touch_batch(v)
 
 
 @internal

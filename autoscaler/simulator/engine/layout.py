@@ -29,19 +29,22 @@ PROMPT_TOKENS, GENERATED_TOKENS, STEPS, BUSY, LOAD_TIME = range(32, 37)
 NUMBERS = 37
 
 # Columns of `real` (float64): costs in picoseconds (`model.configure` writes them), then time integrals of gauges in seconds.
-C_FIXED, C_SEQUENCE, C_CONTEXT, C_PREFILL, C_PREFILL_TOKEN, C_PREFILL_SQUARE, C_ADMIT, C_WAITING, C_SKIPPED = range(9)
-C_FACTOR, C_FACTOR_ADAPTER, C_LORA, C_LORA_ADAPTER, C_LORA_SEQUENCE, C_LORA_PREFILL_TOKEN = range(9, 15)
-RUNNING_S, WAITING_S, KV_S, DISTINCT_S = range(15, 19)
-REALS = 19
+C_FIXED, C_SEQUENCE, C_CONTEXT, C_PREFILL, C_PREFILL_TOKEN, C_PREFILL_SQUARE, C_ADMIT, C_WAITING = range(8)
+C_EAGER, C_GRAPH_TOKENS, C_FACTOR, C_FACTOR_ADAPTER = range(8, 12)
+C_LORA, C_LORA_ADAPTER, C_LORA_SEQUENCE, C_LORA_PREFILL_TOKEN = range(12, 16)
+RUNNING_S, WAITING_S, KV_S, DISTINCT_S = range(16, 20)
+REALS = 20
 
 # Columns of `batch` (int64): one row per running request, in the order of admission.
 B_ROW, B_ADAPTER, B_COMPUTED, B_TARGET, B_LEFT, B_TAKES, B_FIRST = range(7)
 BATCH_COLUMNS = 7
 
-# Columns of `adapter` (int64): queue heads, places in the lists below (or NONE), and what a load takes.
+# Columns of `adapter` (int64): queue heads, places in the lists below (or NONE), what a load takes (A_FIRST_LOAD: what
+# comes on top the next time, once), and the place in the order in which a step walks its adapters.
 A_RUNNING, A_WAITING, A_HEAD, A_TAIL, A_ACTIVE, A_GPU, A_HOST, A_STAMP, A_PINNED = range(9)
-A_ON_DISK, A_GPU_LOAD, A_DISK_LOAD, A_STORE_LOAD = range(9, 13)
+A_GPU_LOAD, A_DISK_LOAD, A_FIRST_LOAD, A_ORDER = range(9, 13)
 ADAPTER_COLUMNS = 13
+MOST_ADAPTERS = 1 << 20
 
 # Rows of `lists` (int64): adapters in the batch, on the GPU, on the host, and asked for by `request_load`.
 ACTIVE, GPU, HOST, LOADING = range(4)
@@ -90,7 +93,7 @@ def event_capacity(max_num_seqs: int) -> int:
 def empty_state(
     engines: int, adapters: int, max_num_seqs: int, slots: int, host_slots: int, requests: int
 ) -> EngineState:
-    """An idle state at clock 0, every adapter on disk, none resident; sizes are the largest of all its engines."""
+    """An idle state at clock 0, no adapter resident; sizes are the largest of all its engines."""
     longest = max(slots, host_slots, LOAD_QUEUE)
     state = EngineState(
         number=np.zeros((engines, NUMBERS), np.int64),
@@ -102,7 +105,8 @@ def empty_state(
         request=np.zeros((1, REQUEST_COLUMNS), np.int64),
     )
     state.adapter[:, :, [A_HEAD, A_TAIL, A_ACTIVE, A_GPU, A_HOST]] = NONE
-    state.adapter[:, :, A_ON_DISK] = 1
+    # The engine walks the adapters of a batch in the order of a hash table: arbitrary, but the same in every step.
+    state.adapter[:, :-1, A_ORDER] = np.random.default_rng(0).permutation(adapters)
     state.number[:, [HEAD, TAIL, STEP_END]] = NONE
     state.number[:, JUMPING] = 1
     return with_more_rows(state, requests)

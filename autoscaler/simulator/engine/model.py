@@ -71,20 +71,19 @@ def configure(
     real[a.C_CONTEXT] = step.per_context_token_ms * ms
     real[a.C_PREFILL], real[a.C_PREFILL_TOKEN] = step.prefill_fixed_ms * ms, step.per_prefill_token_ms * ms
     real[a.C_PREFILL_SQUARE], real[a.C_ADMIT] = step.per_prefill_token_squared_ms * ms, step.per_admission_ms * ms
-    real[a.C_WAITING], real[a.C_SKIPPED] = step.per_waiting_request_ms * ms, step.per_skipped_request_ms * ms
+    real[a.C_WAITING], real[a.C_EAGER] = step.per_waiting_request_ms * ms, step.eager_ms * ms
+    real[a.C_GRAPH_TOKENS] = step.graph_tokens
     real[a.C_FACTOR], real[a.C_FACTOR_ADAPTER] = lora.factor, lora.factor_per_adapter
     real[a.C_LORA] = (lora.fixed_ms + lora.per_slot_ms * slots) * ms
     real[a.C_LORA_ADAPTER] = (lora.per_adapter_ms + lora.per_adapter_slot_ms * slots) * ms
     real[a.C_LORA_SEQUENCE] = (lora.per_sequence_ms + lora.per_sequence_slot_ms * slots) * ms
     real[a.C_LORA_PREFILL_TOKEN] = (lora.per_prefill_token_ms + lora.per_prefill_token_slot_ms * slots) * ms
     books = state.adapter[e]
-    books[:, a.A_STORE_LOAD] = round(profile.load.store_to_disk_ms * ms)
-    books[:, a.A_GPU_LOAD] = round(profile.host_to_gpu_s(limits.max_lora_rank) * PS_PER_S)
-    books[:, a.A_DISK_LOAD] = round(profile.disk_to_host_s(limits.max_lora_rank) * PS_PER_S)
-    for adapter, rank in ranks.items():
+    books[:, a.A_FIRST_LOAD] = round(profile.load.first_load_ms * ms)
+    for adapter, rank in [(slice(None), limits.max_lora_rank), *ranks.items()]:
         if rank > limits.max_lora_rank:
             raise ProfileError(f"adapter {adapter} has rank {rank}: raise max_lora_rank, now {limits.max_lora_rank}")
-        books[adapter, a.A_GPU_LOAD] = round(profile.host_to_gpu_s(rank) * PS_PER_S)
+        books[adapter, a.A_GPU_LOAD] = round(profile.host_to_gpu_s(rank, limits.max_lora_rank) * PS_PER_S)
         books[adapter, a.A_DISK_LOAD] = round(profile.disk_to_host_s(rank) * PS_PER_S)
 
 
@@ -201,10 +200,13 @@ class Engine:
             )
         set_pin(self.state, 0, adapter, pinned)
 
-    def set_on_disk(self, adapter: int, on_disk: bool) -> None:
-        """Whether an adapter's files lie on local disk; if not, its first load also pays the way from the store."""
+    def leave_in_store(self, adapter: int) -> None:
+        """An adapter's files are not on local disk yet: its next load also pays the way from the object store."""
         self._check(adapter)
-        self.state.adapter[0, adapter, a.A_ON_DISK] = int(on_disk)
+        load = self.profile.load
+        self.state.adapter[0, adapter, a.A_FIRST_LOAD] = round(
+            (load.store_to_disk_ms + load.first_load_ms) * PS_PER_S / 1e3
+        )
 
     def resident_gpu(self) -> list[int]:
         """Adapters that hold a GPU slot, least recently used first."""

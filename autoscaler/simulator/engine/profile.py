@@ -24,7 +24,11 @@ class ProfileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Milliseconds of one step without LoRA: fixed + per sequence + per context token + prefill terms + per admitted request."""
+    """Milliseconds of one step without LoRA; the sum of all terms.
+
+    `eager_ms` is added where a step has more than `graph_tokens` tokens, the largest captured CUDA graph.
+    `per_waiting_request_ms` is the price of a queue: the scheduler and its statistics walk it in every step.
+    """
 
     fixed_ms: float
     per_sequence_ms: float
@@ -34,7 +38,8 @@ class StepCost:
     per_prefill_token_squared_ms: float = 0.0
     per_admission_ms: float = 0.0
     per_waiting_request_ms: float = 0.0
-    per_skipped_request_ms: float = 0.0
+    eager_ms: float = 0.0
+    graph_tokens: float = 512.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +64,17 @@ class LoraCost:
 
 @dataclass(frozen=True, slots=True)
 class LoadCost:
-    """Milliseconds to bring one adapter nearer: base + per rank. `host_to_gpu` hardly depends on the rank."""
+    """Milliseconds to bring one adapter nearer. The way to the GPU hardly depends on the rank, the way from disk does.
+
+    `host_to_gpu_padded_ms` comes on top where the adapter's rank is below the engine's `max_lora_rank`, `first_load_ms` at
+    the first load of an adapter in a process, `store_to_disk_ms` where its files are not on the local disk.
+    """
 
     host_to_gpu_ms: float
-    host_to_gpu_per_rank_ms: float
+    host_to_gpu_padded_ms: float
     disk_to_host_ms: float
     disk_to_host_per_rank_ms: float
+    first_load_ms: float = 0.0
     store_to_disk_ms: float = 2200.0
 
 
@@ -151,9 +161,10 @@ class EngineProfile:
             )
         return tokens
 
-    def host_to_gpu_s(self, rank: int) -> float:
-        """Seconds to copy one adapter of `rank` from host memory to its slot."""
-        return (self.load.host_to_gpu_ms + self.load.host_to_gpu_per_rank_ms * rank) / 1e3
+    def host_to_gpu_s(self, rank: int, max_lora_rank: int) -> float:
+        """Seconds to copy one adapter of `rank` from host memory to its slot, which is padded to `max_lora_rank`."""
+        padding = self.load.host_to_gpu_padded_ms if rank < max_lora_rank else 0.0
+        return (self.load.host_to_gpu_ms + padding) / 1e3
 
     def disk_to_host_s(self, rank: int) -> float:
         """Seconds to read one adapter of `rank` from disk into host memory."""
@@ -165,7 +176,7 @@ class EngineProfile:
 
     def with_kernels(self, lora: LoraCost, kernels: Kernels) -> EngineProfile:
         """The same GPU and model with other LoRA kernels."""
-        return replace(self, lora=lora, kernels=kernels, name=f"{self.name.rsplit('+', 1)[0]}+{kernels}")
+        return replace(self, lora=lora, kernels=kernels, name=f"{self.name.removesuffix(self.kernels)}{kernels}")
 
 
 def parse_profile(text: str, where: str = "profile") -> EngineProfile:

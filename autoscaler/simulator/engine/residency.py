@@ -1,12 +1,15 @@
 """Which adapters are in an engine's memory: two LRUs (GPU slots within host slots), loads, pins, evictions. Compiled.
 
-As vLLM's LRU worker manager: a step touches every adapter of its batch; a missing one is read from disk to the host
-(evicting the host's least recently used), then copied to a GPU slot (evicting the GPU's). Leaving the host means
-leaving the GPU. Pinned adapters and those in the batch are never evicted. Least recently used is the smallest stamp:
-the scan over at most `max_cpu_loras` entries happens only on an eviction, beside a load of 3-130 simulated ms.
+As vLLM's LRU worker manager: each step walks the adapters of its batch in a fixed order and makes each the most recently
+used; a missing one is first read from disk to the host (evicting the host's least recently used), then copied to a GPU
+slot (evicting the GPU's; leaving the host means leaving the GPU). The victim may be a member of the same batch whose
+turn has not come yet: it is loaded again a moment later, at another one's cost. That cascade is real: with 64 slots and
+384 adapters a measured server loads 6 adapters a request. Pinned adapters are never evicted.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from autoscaler.simulator.engine import layout as a
 from autoscaler.simulator.engine.compiled import compiled, internal
@@ -14,26 +17,44 @@ from autoscaler.simulator.engine.layout import NONE, EngineState, EngineView
 
 
 @internal
-def touch(v: EngineView, adapter: int) -> None:
-    """Make `adapter` the most recently used."""
-    v.number[a.STAMP] += 1
-    v.adapter[adapter, a.A_STAMP] = v.number[a.STAMP]
+def begin_round(v: EngineView) -> None:
+    """What is touched from now on is more recent than all before; within a round, recency follows A_ORDER."""
+    v.number[a.STAMP] += a.MOST_ADAPTERS
+
+
+@internal
+def touch_batch(v: EngineView) -> int:
+    """Picoseconds this step stands still to have all adapters of its batch on the GPU."""
+    number, active = v.number, v.lists[a.ACTIVE]
+    begin_round(v)
+    missing = False
+    for i in range(number[a.DISTINCT]):
+        missing = missing or v.adapter[active[i], a.A_GPU] == NONE
+    if not missing:
+        for i in range(number[a.DISTINCT]):
+            v.adapter[active[i], a.A_STAMP] = number[a.STAMP] + v.adapter[active[i], a.A_ORDER]
+        return 0
+    order = np.empty(number[a.DISTINCT], np.int64)
+    for i in range(number[a.DISTINCT]):
+        order[i] = v.adapter[active[i], a.A_ORDER] * a.MOST_ADAPTERS + active[i]
+    stall = 0
+    for coded in np.sort(order):
+        stall += make_resident(v, coded % a.MOST_ADAPTERS)
+    return stall
 
 
 @internal
 def make_resident(v: EngineView, adapter: int) -> int:
     """Bring `adapter` to a GPU slot: the picoseconds this takes, 0 if it is there or pins leave no place for it."""
-    touch(v, adapter)
+    v.adapter[adapter, a.A_STAMP] = v.number[a.STAMP] + v.adapter[adapter, a.A_ORDER]
     if v.adapter[adapter, a.A_GPU] != NONE:
         return 0
     taken = 0
     if v.adapter[adapter, a.A_HOST] == NONE:
         if v.number[a.HOST_RESIDENT] == v.number[a.HOST_SLOTS] and not _evict(v, a.HOST, a.HOST_RESIDENT):
             return 0
-        taken += v.adapter[adapter, a.A_DISK_LOAD]
-        if v.adapter[adapter, a.A_ON_DISK] == 0:
-            taken += v.adapter[adapter, a.A_STORE_LOAD]
-            v.adapter[adapter, a.A_ON_DISK] = 1
+        taken += v.adapter[adapter, a.A_DISK_LOAD] + v.adapter[adapter, a.A_FIRST_LOAD]
+        v.adapter[adapter, a.A_FIRST_LOAD] = 0
         _enter(v, adapter, a.HOST, a.HOST_RESIDENT, a.A_HOST)
         v.number[a.DISK_LOADS] += 1
     if v.number[a.GPU_RESIDENT] == v.number[a.SLOTS] and not _evict(v, a.GPU, a.GPU_RESIDENT):
@@ -75,11 +96,11 @@ def view(s: EngineState, e: int) -> EngineView:
 
 @internal
 def _evict(v: EngineView, which: int, count: int) -> bool:
-    """Evict the least recently used of the GPU's or the host's adapters; False if all are pinned or in the batch."""
+    """Evict the least recently used of the GPU's or the host's adapters; False if all are pinned."""
     victim = NONE
     for i in range(v.number[count]):
         one = v.lists[which, i]
-        if v.adapter[one, a.A_PINNED] == 1 or v.adapter[one, a.A_ACTIVE] != NONE:
+        if v.adapter[one, a.A_PINNED] == 1:
             continue
         if victim == NONE or v.adapter[one, a.A_STAMP] < v.adapter[victim, a.A_STAMP]:
             victim = one
