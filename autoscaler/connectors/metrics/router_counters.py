@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoscaler.connectors.metrics.exposition import Wanted, labels_of, series_parts
+from autoscaler.connectors.metrics.exposition import LABEL, Wanted, labels_of, series_parts
 from autoscaler.connectors.metrics.histograms import quantiles
 from autoscaler.connectors.metrics.router_presets import RouterPreset
 from autoscaler.connectors.metrics.router_traffic import PairRates
 from autoscaler.domain.observation import Bools, Floats, Ints
 
-EDGE = re.compile(r'(?:^|,)le="([^"]*)"(,?)')
+# A quote within a value is written with a backslash, so this matches no value.
+LAST_EDGE = re.compile(r'(?:^|,)le="([^"]*)"$')
 # Series that may pile up from names that clients made up, over restarts of a router, before all is read anew.
 SPARE_ROWS = 100_000
 REQUESTS, ERRORS, PROMPT, COMPLETION, TTFT_SUM, TTFT_COUNT, TTFT_BUCKET = range(7)
@@ -216,13 +217,15 @@ def _kinds(preset: RouterPreset) -> dict[str, int]:
 
 
 def _without_edge(text: str) -> tuple[str, float | None]:
-    """A bucket's labels without `le`, and its edge. What only looks like `le` within a value is not a number."""
-    for found in EDGE.finditer(text):
-        try:
-            return (text[: found.start()] + found[2] + text[found.end() :]).strip(","), float(found[1])
-        except ValueError:
-            continue
-    return text, None
+    """A bucket's labels without `le`, and its edge. Written last it is found at once; else labels are read in order."""
+    found = LAST_EDGE.search(text) or next((label for label in LABEL.finditer(text) if label[1] == "le"), None)
+    if found is None:
+        return text, None
+    edge = found[1] if found.re is LAST_EDGE else found[2]
+    try:
+        return (text[: found.start()] + text[found.end() :]).strip(","), float(edge)
+    except ValueError:
+        return text, None
 
 
 def _add(sums: Floats, seen: Bools, target: _Target, per_s: Floats) -> None:
