@@ -6,23 +6,29 @@ in and comes out.
 """
 
 from autoscaler.forecasting.bursts import Bursts, bursts
-from autoscaler.forecasting.forecasts import ForecastMethod, RateForecast, forecast
+from autoscaler.forecasting.forecasts import Explanation, ForecastMethod, RateForecast, explain_series, forecast
 from autoscaler.forecasting.memory import ForecastMemory, empty_memory, realign
+from autoscaler.forecasting.model import GlobalModel, NotEnoughHistoryError, train
 from autoscaler.forecasting.observing import observe
 from autoscaler.forecasting.settings import ForecastSettings
 from autoscaler.forecasting.totals import Totals, totals
 
 __all__ = [
     "Bursts",
+    "Explanation",
     "ForecastMemory",
     "ForecastMethod",
     "ForecastSettings",
+    "GlobalModel",
+    "NotEnoughHistoryError",
     "RateForecast",
     "Totals",
     "bursts",
     "empty_memory",
+    "explain_series",
     "forecast",
     "observe",
     "realign",
     "totals",
+    "train",
 ]

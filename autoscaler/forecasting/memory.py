@@ -2,21 +2,22 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 
+from autoscaler.forecasting.calibration import Calibration, empty_calibration
+from autoscaler.forecasting.issuing import Modelled
+from autoscaler.forecasting.series import Floats, SeriesState, empty_series
 from autoscaler.forecasting.settings import ForecastSettings
 
-MEMORY_VERSION = 1
-Floats = NDArray[np.float32]
+MEMORY_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForecastMemory:
-    """State of S series. Arrays are never written to once they are in a memory.
+    """State of S series and what was learnt of all of them. Arrays are never written to once they are in a memory.
 
     Attributes:
         ids: series ids, in the order of every array.
@@ -25,13 +26,14 @@ class ForecastMemory:
         open_sum: [S] requests counted in the open bucket (rate times the seconds it covered).
         open_known_s: [S] seconds of the open bucket whose rate is known.
         live: [S] rate of the last known tick, requests/s; NaN = never seen.
-        last: [S] mean rate of the last known closed bucket, requests/s; NaN = none yet.
-        age_buckets: [S] known closed buckets.
-        unknown_buckets: [S] closed buckets since the last known one.
-        ewma: [K, S] uncorrected EWMA bank, requests/s.
-        ewma_weight: [K, S] weight gathered by each EWMA, 0 to 1; ``ewma / ewma_weight`` is corrected for age.
-        fast: [S] short EWMA of tick rates, the level that bursts are measured against.
-        burst_score: [S] onset score, 1.0 = threshold.
+        ticks: [2, S] rates of the last two ticks, newest first; NaN = unknown.
+        tick_s: length of the last tick.
+        expected: [S] upper band (.95) of the shortest horizon at the last bucket's end, what an onset must pass; NaN =
+            no bucket closed yet.
+        series: state at bucket ends.
+        pending: per horizon, the forecasts [P, S] issued at the last bucket ends and not yet come true, oldest first.
+        calibration: what those that came true have taught.
+        modelled: what the boosted model said at the last bucket's end.
     """
 
     ids: tuple[str, ...]
@@ -40,31 +42,17 @@ class ForecastMemory:
     open_sum: Floats
     open_known_s: Floats
     live: Floats
-    last: Floats
-    age_buckets: Floats
-    unknown_buckets: Floats
-    ewma: Floats
-    ewma_weight: Floats
-    fast: Floats
-    burst_score: Floats
+    ticks: Floats
+    tick_s: float
+    expected: Floats
+    series: SeriesState
+    pending: tuple[tuple[Floats, ...], ...]
+    calibration: Calibration
+    modelled: Modelled
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able mapping; arrays as base64 of little-endian bytes, so the round trip is exact."""
-        out: dict[str, Any] = {"version": MEMORY_VERSION}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, np.ndarray):
-                value = {
-                    "dtype": value.dtype.str,
-                    "shape": list(value.shape),
-                    "data": base64.b64encode(np.ascontiguousarray(value).tobytes()).decode("ascii"),
-                }
-            elif isinstance(value, float):
-                value = value.hex()
-            elif isinstance(value, tuple):
-                value = list(value)
-            out[field.name] = value
-        return out
+        return {"version": MEMORY_VERSION, **_encoded(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "ForecastMemory":
@@ -78,51 +66,83 @@ class ForecastMemory:
                 f"forecast memory has version {data.get('version')!r}, this release reads {MEMORY_VERSION}; "
                 "start with an empty one"
             )
-        values: dict[str, Any] = {}
-        for field in fields(cls):
-            value = data[field.name]
-            if isinstance(value, Mapping):
-                raw = np.frombuffer(base64.b64decode(value["data"]), dtype=np.dtype(value["dtype"]))
-                value = raw.reshape(value["shape"])
-            elif isinstance(value, str):
-                value = float.fromhex(value)
-            elif isinstance(value, list):
-                value = tuple(value)
-            values[field.name] = value
-        return cls(**values)
+        memory = _decoded(cls, data)
+        assert isinstance(memory, ForecastMemory)
+        return memory
 
 
 def empty_memory(settings: ForecastSettings) -> ForecastMemory:
     """Return the memory of a controller that has seen nothing."""
-    zero = np.zeros(0, np.float32)
-    bank = np.zeros((len(settings.half_lives_s), 0), np.float32)
-    nan = float("nan")
-    return ForecastMemory((), nan, nan, zero, zero, zero, zero, zero, zero, bank, bank, zero, zero)
+    zero, nan, horizons = np.zeros(0, np.float32), float("nan"), len(settings.horizons_s)
+    return ForecastMemory(
+        ids=(), last_tick_s=nan, bucket_start_s=nan, open_sum=zero, open_known_s=zero, live=zero,
+        ticks=np.zeros((2, 0), np.float32), tick_s=nan, expected=zero,
+        series=empty_series(settings), pending=((),) * horizons, calibration=empty_calibration(settings),
+        modelled=Modelled("", (0.0,) * horizons, np.zeros((horizons, 3, 0), np.float32)),
+    )  # fmt: skip
 
 
-_UNSEEN = {"live": np.nan, "last": np.nan}
+_UNSEEN_NAN = {"live", "ticks", "expected", "day", "pending", "ratios"}
+_BY_SERIES = {"open_sum", "open_known_s", *_UNSEEN_NAN, *(f.name for f in fields(SeriesState))}
 
 
 def realign(memory: ForecastMemory, ids: Sequence[str]) -> ForecastMemory:
     """Return the memory over ``ids``: known series keep their state, new ones start unseen, the rest is dropped.
 
-    Costs nothing when the ids are the same; otherwise one gather per array.
+    Costs nothing when the ids are the same; otherwise one gather per row.
+
+    Raises:
+        ValueError: an id is given twice.
     """
-    wanted = tuple(ids)
-    if wanted == memory.ids:
+    wanted = ids if isinstance(ids, tuple) else tuple(ids)
+    if wanted is memory.ids or wanted == memory.ids:
         return memory
     if len(set(wanted)) != len(wanted):
         raise ValueError("series ids repeat; give each tenant once")
     position = {name: i for i, name in enumerate(memory.ids)}
     source = np.fromiter((position.get(name, -1) for name in wanted), np.int64, len(wanted))
+    moved: ForecastMemory = _gathered(memory, source, ids=wanted)
+    return moved
+
+
+def _gathered(value: Any, source: np.ndarray[Any, np.dtype[np.int64]], **changed: Any) -> Any:
+    """Return the dataclass with every per-series array gathered by ``source``; -1 = a new series."""
     known = source >= 0
-    values: dict[str, Any] = {}
-    for field in fields(memory):
-        value = getattr(memory, field.name)
-        if isinstance(value, np.ndarray):
-            fresh = np.full((*value.shape[:-1], len(wanted)), _UNSEEN.get(field.name, 0), value.dtype)
-            fresh[..., known] = value[..., source[known]]
-            value = fresh
-        values[field.name] = value
-    values["ids"] = wanted
-    return ForecastMemory(**values)
+
+    def gather(name: str, old: Any) -> Any:
+        if isinstance(old, tuple):
+            return tuple(gather(name, item) for item in old)
+        if is_dataclass(old):
+            return _gathered(old, source)
+        if not isinstance(old, np.ndarray) or name not in _BY_SERIES:
+            return old
+        fresh = np.full((*old.shape[:-1], len(source)), np.nan if name in _UNSEEN_NAN else 0, old.dtype)
+        fresh[..., known] = old[..., source[known]]
+        return fresh
+
+    new = {f.name: gather(f.name, getattr(value, f.name)) for f in fields(value)}
+    return type(value)(**{**new, **changed})
+
+
+def _encoded(value: Any) -> Any:
+    if is_dataclass(value):
+        return {f.name: _encoded(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, np.ndarray):
+        little = np.ascontiguousarray(value.astype(value.dtype.newbyteorder("<")))
+        text = base64.b64encode(little.tobytes()).decode("ascii")
+        return {"dtype": little.dtype.str, "shape": list(value.shape), "data": text}
+    if isinstance(value, float):
+        return {"float": value.hex()}
+    return [_encoded(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _decoded(kind: Any, value: Any) -> Any:
+    if isinstance(value, Mapping) and "data" in value:
+        raw = np.frombuffer(base64.b64decode(value["data"]), np.dtype(value["dtype"]))
+        return raw.reshape(value["shape"]).astype(raw.dtype.newbyteorder("="))
+    if isinstance(value, Mapping) and "float" in value:
+        return float.fromhex(value["float"])
+    if isinstance(value, Mapping):
+        hints = get_type_hints(kind)
+        return kind(**{f.name: _decoded(hints[f.name], value[f.name]) for f in fields(kind)})
+    return tuple(_decoded(None, item) for item in value) if isinstance(value, list) else value

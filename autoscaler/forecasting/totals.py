@@ -21,6 +21,9 @@ class Totals:
 def totals(forecast: RateForecast, group_of: ArrayLike, groups: int, weights: ArrayLike | None = None) -> Totals:
     """Return sums per group with bands of the sum, which are narrower than the sum of the bands.
 
+    The margin is the root of the summed squares of the tenants' margins times a multiplier that follows how often the
+    fleet's total passed its band: tenants that rise together show in it.
+
     Args:
         forecast: forecasts of S series.
         group_of: [S] group index of each series, below ``groups``; negative = in no group.
@@ -35,6 +38,8 @@ def totals(forecast: RateForecast, group_of: ArrayLike, groups: int, weights: Ar
         return np.stack([np.bincount(group[used], row[used], groups) for row in values])
 
     mean = summed(forecast.mean * weight)
-    margin90 = np.sqrt(summed(((forecast.p90 - forecast.mean).clip(0) * weight) ** 2))
-    margin95 = np.sqrt(summed(((forecast.p95 - forecast.mean).clip(0) * weight) ** 2))
-    return Totals(forecast.horizons_s, mean, mean + margin90, mean + np.maximum(margin90, margin95))
+    spread = np.sqrt(summed(((forecast.p90 - forecast.mean).clip(0) * weight) ** 2))
+    ceiling90, ceiling95 = summed(forecast.p90 * weight), summed(forecast.p95 * weight)
+    p90 = np.minimum(mean + forecast.pooled[:, :1] * spread, np.maximum(ceiling90, mean))
+    p95 = np.minimum(mean + forecast.pooled[:, 1:] * spread, np.maximum(ceiling95, mean))
+    return Totals(forecast.horizons_s, mean, p90, np.maximum(p90, p95))

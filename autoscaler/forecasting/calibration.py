@@ -1,0 +1,201 @@
+"""What is learnt from forecasts that have come true: ratio tables, who serves, and how far the bands must reach.
+
+Every horizon and rate group keeps decayed losses of three forecasters in shadow of each other: the last value, the
+pooled table and the boosted model. The best one serves. The level that the upper bands are read at follows the misses
+(online conformal tracking, Gibbs and Candes 2021): a band that was passed too often is read from further out.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaler.forecasting import table
+from autoscaler.forecasting.features import ALPHAS, CELLS, GROUPS, Cells
+from autoscaler.forecasting.series import Floats
+from autoscaler.forecasting.settings import ForecastSettings
+
+Doubles = NDArray[np.float64]
+
+LAST, TABLE, MODEL = range(3)
+FORECASTERS = 3
+LEVELS = (0.9, 0.95)
+BASE_Z = (1.2816, 1.6449)
+"""Normal scores of the levels: where the bands start before anything is learnt."""
+BOUND_Z = 3.0
+ROWS = (
+    "cell", "group", "base", "last", "fast", "table50", "table90", "model50", "model90", "mean", "p50", "p90", "p95",
+)  # fmt: skip
+"""Rows of an issued forecast; cell and group travel as floats, so that it is one block of memory."""
+STEP = 0.08
+"""Normal scores that a band moves by after a bucket in which every tenant of its group was above it."""
+STEP_PRIOR = 6.0
+CHANGE_MARGIN = 0.005  # a challenger serves when it is this share better
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """Learnt of all series together; H horizons, G rate groups, C cells, B bins, A alphas, E forecasters.
+
+    Attributes:
+        counts: [H, C, B] ratio table.
+        volume: [H, C, 2] decayed sums of base and of actual rate per cell: their quotient is the mean ratio.
+        alpha_loss: [H, G, A] decayed absolute errors of the bases.
+        loss: [H, G, 2, E] decayed pinball losses at .5 and .9.
+        serving: [H, G, 2] which forecaster serves the median and the bands.
+        z: [H, G, 2] normal scores that the bands (.9, .95) are read at.
+        covered: [H, G, 2] decayed counts of windows (actual or band above zero) inside the 90 % band, and of all such.
+        total: [H, 3] decayed absolute error of the served mean, of the served median, and the actual rate.
+        pooled: [H, 2] multipliers of the margin of sums (.9, .95).
+    """
+
+    counts: Doubles
+    volume: Doubles
+    alpha_loss: Doubles
+    loss: Doubles
+    serving: NDArray[np.int64]
+    z: Doubles
+    covered: Doubles
+    total: Doubles
+    pooled: Doubles
+
+    def alpha(self) -> Doubles:
+        """Return [H, G] the share of the last value in the base that erred least."""
+        best: Doubles = np.asarray(ALPHAS)[self.alpha_loss.argmin(axis=2)]
+        return best
+
+    def coverage(self) -> Doubles:
+        """Return [H] the tracked coverage of the 90 % bands over windows with an actual or a band above zero."""
+        inside = self.covered.sum(axis=1)
+        with np.errstate(invalid="ignore"):
+            share: Doubles = inside[:, 0] / inside[:, 1]
+        return share
+
+    def error_ratio(self) -> Doubles:
+        """Return [H] the tracked absolute error of the served median over the actual rate; NaN before any."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio: Doubles = self.total[:, 1] / self.total[:, 2]
+        return ratio
+
+
+def empty_calibration(settings: ForecastSettings) -> Calibration:
+    """Return the calibration of a room that has seen nothing come true."""
+    h: int = len(settings.horizons_s)
+    alpha_loss = np.zeros((h, GROUPS, len(ALPHAS)))
+    alpha_loss[0] += 1e-9 * np.arange(len(ALPHAS))[::-1]  # before any evidence: the last value at the first horizon
+    alpha_loss[1:] += 1e-9 * np.abs(np.asarray(ALPHAS) - 0.5)
+    return Calibration(
+        counts=table.prior(h),
+        volume=np.zeros((h, CELLS, 2)),
+        alpha_loss=alpha_loss,
+        loss=np.zeros((h, GROUPS, 2, FORECASTERS)),
+        serving=np.full((h, GROUPS, 2), TABLE),
+        z=np.broadcast_to(np.asarray(BASE_Z), (h, GROUPS, 2)).copy(),
+        covered=np.zeros((h, GROUPS, 2)),
+        total=np.zeros((h, 3)),
+        pooled=np.full((h, 2), 1.5),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Issued:
+    """What was said at a bucket's end about one horizon, until it can be judged: ``rows`` [P, S], named by `ROWS`."""
+
+    rows: Floats
+
+    def row(self, name: str) -> Floats:
+        """Return one row [S]."""
+        out: Floats = self.rows[ROWS.index(name)]
+        return out
+
+
+def judge(calibration: Calibration, h: int, issued: Issued, actual: Floats, settings: ForecastSettings) -> Calibration:
+    """Return the calibration after ``issued`` for horizon ``h`` came true as ``actual`` [S]; NaN = unknown."""
+    ok = ~np.isnan(actual) & ~np.isnan(issued.row("base"))
+    if not ok.any():
+        return calibration
+    issued, y = Issued(issued.rows[:, ok]), actual[ok]
+    keep = 0.5 ** (1.0 / settings.day_buckets)
+    cell, group = issued.row("cell").astype(np.int64), issued.row("group").astype(np.int64)
+    out = _learn_ratios(calibration, h, issued, y, cell, keep)
+    out = _learn_losses(out, h, issued, y, group, keep)
+    out = _learn_bands(out, h, issued, y, group, keep)
+    return _learn_totals(out, h, issued, y, keep)
+
+
+def _set(values: Doubles, h: int, new: Doubles) -> Doubles:
+    out = values.copy()
+    out[h] = new
+    return out
+
+
+def _learn_ratios(c: Calibration, h: int, issued: Issued, y: Floats, cell: Cells, keep: float) -> Calibration:
+    base = issued.row("base")
+    use = base > 0
+    if not use.any():
+        return c
+    base, y, cell = base[use], y[use], cell[use]
+    weight = (base / base.mean(dtype=np.float64)) ** table.WEIGHT_POWER
+    first = table.prior(len(c.counts))[h]
+    counts = table.learn(c.counts[h], cell, y / base, weight, keep, first)
+    sums = np.stack([np.bincount(cell, v, CELLS) for v in (base, y)], axis=1)
+    return replace(c, counts=_set(c.counts, h, counts), volume=_set(c.volume, h, c.volume[h] * keep + sums))
+
+
+def _pinball(y: Floats, forecast: Floats, level: float) -> Doubles:
+    error = y.astype(np.float64) - forecast
+    return np.maximum(level * error, (level - 1) * error)
+
+
+def _grouped(group: Cells, values: list[Doubles]) -> Doubles:
+    return np.stack([np.bincount(group, v, GROUPS) for v in values], axis=-1)
+
+
+def _learn_losses(c: Calibration, h: int, issued: Issued, y: Floats, group: Cells, keep: float) -> Calibration:
+    last, fast = issued.row("last"), issued.row("fast")
+    alpha = _grouped(group, [np.abs(y - (a * last + (1 - a) * fast)).astype(np.float64) for a in ALPHAS])
+    losses = []
+    for level, rows in ((0.5, ("last", "table50", "model50")), (0.9, ("table90", "table90", "model90"))):
+        cheap = issued.row(rows[TABLE])
+        forecasts = [np.where(np.isnan(issued.row(r)), cheap, issued.row(r)) for r in rows]
+        losses.append(_grouped(group, [_pinball(y, f, level) for f in forecasts]))
+    loss = c.loss[h] * keep + np.stack(losses, axis=1)
+    serving = c.serving[h]
+    held = np.take_along_axis(loss, serving[..., None], axis=2)[..., 0]
+    serving = np.where(loss.min(axis=2) < held * (1 - CHANGE_MARGIN), loss.argmin(axis=2), serving)
+    return replace(
+        c,
+        alpha_loss=_set(c.alpha_loss, h, c.alpha_loss[h] * keep + alpha),
+        loss=_set(c.loss, h, loss),
+        serving=np.where(np.arange(len(c.serving))[:, None, None] == h, serving, c.serving),
+    )
+
+
+def _learn_bands(c: Calibration, h: int, issued: Issued, y: Floats, group: Cells, keep: float) -> Calibration:
+    z = c.z[h].copy()
+    covered = c.covered[h] * keep
+    for i, name in enumerate(("p90", "p95")):
+        band = issued.row(name)
+        counts = ((y > 0) | (band > 0)).astype(np.float64)
+        misses = ((y > band) & (counts > 0)).astype(np.float64)
+        seen, missed = np.bincount(group, counts, GROUPS), np.bincount(group, misses, GROUPS)
+        if i == 0:
+            covered += np.stack([seen - missed, seen], axis=1)
+            usual = covered[:, 1] * (1 - keep)
+        z[:, i] += STEP * (missed - (1 - LEVELS[i]) * seen) / np.maximum(usual + STEP_PRIOR, seen)
+    z = z.clip(0.0, BOUND_Z)
+    z[:, 1] = np.maximum(z[:, 1], z[:, 0])
+    return replace(c, z=_set(c.z, h, z), covered=_set(c.covered, h, covered))
+
+
+def _learn_totals(c: Calibration, h: int, issued: Issued, y: Floats, keep: float) -> Calibration:
+    mean, p50 = issued.row("mean").astype(np.float64), issued.row("p50").astype(np.float64)
+    errors = np.array([np.abs(y - mean).sum(), np.abs(y - p50).sum(), y.sum(dtype=np.float64)])
+    margin = float(np.sqrt(((issued.row("p90") - mean).clip(0) ** 2).sum()))
+    above = float(y.sum(dtype=np.float64) - mean.sum())
+    pooled = c.pooled[h].copy()
+    for i, level in enumerate(LEVELS):
+        pooled[i] *= np.exp(STEP * ((above > pooled[i] * margin) - (1 - level)))
+    pooled = pooled.clip(0.1, 20.0)
+    pooled[1] = max(pooled[1], pooled[0])
+    return replace(c, total=_set(c.total, h, c.total[h] * keep + errors), pooled=_set(c.pooled, h, pooled))
