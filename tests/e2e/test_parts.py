@@ -1,6 +1,9 @@
 """Both Prometheus releases and Envoy start and behave; the control plane's parts are tried in `kubernetes/`."""
 
 import json
+import shutil
+import subprocess
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -12,10 +15,11 @@ from typing import Any
 import pytest
 
 from tests.e2e.parts.envoy import EnvoyProcess
-from tests.e2e.parts.processes import LOOPBACK, free_port, wait_until
+from tests.e2e.parts.processes import LOOPBACK, PartFailedError, Server, free_port, wait_until
 from tests.e2e.parts.prometheus import PrometheusServer, Targets
 
 Json = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[2]
 TYPES = "type.googleapis.com/envoy.extensions.filters"
 
 
@@ -63,6 +67,23 @@ def test_two_envoys_run_side_by_side_with_static_configurations(tmp_path: Path) 
         bodies = [urllib.request.urlopen(f"http://{LOOPBACK}:{port}/", timeout=5).read() for port in ports]
         assert bodies == [b"from a", b"from b"]
         assert "http.tests.downstream_rq_2xx: 1" in one.admin("/stats")
+
+
+def test_a_program_that_ends_before_it_is_ready_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
+    with pytest.raises(PartFailedError, match=r"(?s)shell ended with 3 before it was ready.*boom"):
+        Server("shell", ["sh", "-c", "echo boom; exit 3"], tmp_path, lambda: False).start()
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="without setpriv a program may outlive a killed test run")
+def test_no_program_outlives_a_test_run_that_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import os, pathlib; from tests.e2e.parts.processes import Server\n"
+        f"server = Server('sleeper', ['sleep', '600'], pathlib.Path({str(tmp_path)!r}), lambda: True).launch()\n"
+        "print(server.process.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    process = Path("/proc") / done.stdout.strip() / "stat"
+    wait_until("the sleeper is gone", lambda: not process.exists() or ") Z " in process.read_text())
 
 
 def answering(port: int, body: str) -> Json:
