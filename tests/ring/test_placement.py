@@ -110,7 +110,7 @@ def test_most_adapters_as_exceptions_are_all_published():
 
 @pytest.mark.parametrize("load", [float("nan"), float("inf"), -1.0])
 def test_a_load_that_is_no_load_is_refused_by_name(load):
-    with pytest.raises(PlacementError, match="the load of .b. is"):
+    with pytest.raises(PlacementError, match="the load of 'b' is"):
         place(("a", "b"), [1.0, load], SLOTS, limits=ROOMY)
 
 
