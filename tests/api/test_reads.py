@@ -1,0 +1,218 @@
+"""What can be read: pages that survive change, tenants, adapters, groups, ring, decisions, explanations."""
+
+import asyncio
+import gzip
+import json
+
+import httpx
+import pytest
+
+from autoscaler.ring import decode
+from tests.api.conftest import Api, client
+
+FLEET = "/v1/fleets/fleet"
+
+
+async def walk(caller: httpx.AsyncClient, path: str, between=lambda: None, **query: object) -> list[dict]:
+    items: list[dict] = []
+    cursor = ""
+    while True:
+        page = (await caller.get(path, params=query | ({"cursor": cursor} if cursor else {}))).json()
+        items += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return items
+        between()
+
+
+@pytest.mark.parametrize("sort", ["tenant", "-tenant", "rate", "-rate", "-forecast", "-ttft"])
+async def test_a_thousand_tenants_are_walked_once_each_in_order(crowd: Api, sort: str):
+    async with client(crowd, "rob") as reader:
+        items = await walk(reader, f"{FLEET}/tenants", sort=sort, limit=137)
+    names = [i["tenant"] for i in items]
+    assert len(names) == len(set(names)) == 1000
+    key = {"tenant": "tenant", "rate": "rate_tokens_per_s", "forecast": "forecast_p90_tokens_per_s"}.get(
+        sort.lstrip("-"), "ttft_p99_s"
+    )
+    values = [i[key] for i in items]
+    assert values == sorted(values, reverse=sort.startswith("-"))
+
+
+async def test_tenants_whose_values_change_between_pages_are_neither_lost_nor_shown_twice(crowd: Api):
+    """Names do not move, and a walk by name sees every tenant once, whatever the ticks between its pages decide."""
+
+    def churn() -> None:
+        crowd.world.tokens_per_s *= 1.3
+        crowd.tick()
+
+    async with client(crowd, "rob") as reader:
+        items = await walk(reader, f"{FLEET}/tenants", churn, sort="tenant", limit=250)
+        by_rate = await walk(reader, f"{FLEET}/tenants", churn, sort="-rate", limit=250)
+    assert [i["tenant"] for i in items] == sorted(crowd.world.catalogue.tenants)
+    # Rates keep their order here, so a walk by rate is whole as well.
+    assert {i["tenant"] for i in by_rate} == set(crowd.world.catalogue.tenants)
+
+
+async def test_a_tier_and_a_search_narrow_the_list(api: Api):
+    async with client(api, "rob") as reader:
+        everyone = (await reader.get(f"{FLEET}/tenants")).json()
+        warm = (await reader.get(f"{FLEET}/tenants", params={"tier": "warm"})).json()
+        found = (await reader.get(f"{FLEET}/tenants", params={"search": "t01"})).json()
+    assert everyone["total"] == 12
+    assert warm["total"] == sum(1 for t in everyone["items"] if t["tier"] == "warm")
+    assert {t["tenant"] for t in found["items"]} == {"t010", "t011"}
+
+
+@pytest.mark.parametrize("cursor", ["x", "e30", "W10", "\u00e9", "A" * 1100])
+async def test_a_damaged_cursor_is_refused(ann: httpx.AsyncClient, cursor: str):
+    answer = await ann.get(f"{FLEET}/tenants", params={"cursor": cursor})
+    assert answer.status_code in (400, 422)
+    assert "cursor" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("query", [{"limit": 0}, {"limit": 1001}, {"sort": "colour"}, {"tier": "tepid"}])
+async def test_pages_have_bounds_and_sorts_are_known(ann: httpx.AsyncClient, query: dict):
+    assert (await ann.get(f"{FLEET}/tenants", params=query)).status_code == 422
+
+
+async def test_a_fleet_says_its_mode_epoch_groups_tiers_freshness_and_conditions(ann: httpx.AsyncClient, api: Api):
+    status = (await ann.get(FLEET)).json()
+    assert (status["mode"], status["epoch"], status["frozen"]) == ("enforce", api.world.ring[0], None)
+    assert [g["group"] for g in status["groups"]] == ["warm"]
+    assert sum(status["tenants"].values()) == 12
+    assert {"traffic", "engines", "replicas", "publisher"} <= set(status["signals"])
+    assert (await ann.get("/v1/fleets")).json()["items"] == [status]
+
+
+async def test_a_tenant_in_full_has_forecast_trail_and_owners(ann: httpx.AsyncClient):
+    found = (await ann.get(f"{FLEET}/tenants/t000")).json()
+    assert found["trail"]
+    assert {"horizon_s", "mean_tokens_per_s", "p50_tokens_per_s", "p90_tokens_per_s"} == set(found["forecast"][0])
+    assert found["adapters"][0]["adapter"] == "t000"
+    assert found["adapters"][0]["owners"]
+    assert found["slo_ttft_s"] == 1.0
+
+
+async def test_an_adapter_says_where_it_is_registered_and_assigned(ann: httpx.AsyncClient, api: Api):
+    found = (await ann.get(f"{FLEET}/adapters/t003")).json()
+    assert found["source"] == "/adapters/t003"
+    assert found["assigned_to"] == found["registered_on"]
+    listed = await walk(ann, f"{FLEET}/adapters", limit=5)
+    assert [a["adapter"] for a in listed] == list(api.world.catalogue.ids)
+
+
+async def test_groups_decisions_scores_and_costs_are_there(ann: httpx.AsyncClient):
+    group = (await ann.get(f"{FLEET}/groups")).json()["items"][0]
+    assert (group["current_replicas"], group["ready_replicas"], group["group"]) == (3, 3, "warm")
+    decisions = (await ann.get(f"{FLEET}/decisions")).json()["items"]
+    assert {d["step"] for d in decisions} >= {"scale", "ring"}
+    later = (await ann.get(f"{FLEET}/decisions", params={"since": decisions[0]["id"], "limit": 1})).json()
+    assert later["items"][0]["id"] == decisions[1]["id"] == later["next_cursor"]
+    only = (await ann.get(f"{FLEET}/decisions", params={"subject": "group/warm"})).json()["items"]
+    assert {d["subject"] for d in only} == {"group/warm"}
+    for part in ("noisy-neighbours", "adapter-thrash", "overrides", "proposals"):
+        assert isinstance((await ann.get(f"{FLEET}/{part}")).json()["items"], list)
+    costs = (await ann.get(f"{FLEET}/costs")).json()
+    assert costs["replica_hours_per_hour"] == {"warm": 3}
+    assert costs["deployment_per_tenant_replicas"] == 12
+
+
+@pytest.mark.parametrize("subject", ["tenant/t000", "adapter/t000", "group/warm", "replica/warm-000", "signal/traffic"])
+async def test_every_kind_of_subject_is_explained_in_sentences(ann: httpx.AsyncClient, subject: str):
+    found = (await ann.get(f"{FLEET}/explain", params={"subject": subject})).json()
+    assert found["subject"] == subject
+    assert found["summary"].endswith(".")
+    assert {"why", "facts", "to_change"} <= set(found)
+
+
+async def test_the_ring_has_its_epoch_as_etag_and_answers_304_until_it_changes(ann: httpx.AsyncClient, api: Api):
+    assert (await ann.get(f"{FLEET}/ring")).status_code == 503
+    await api.publish()
+    answer = await ann.get(f"{FLEET}/ring", headers={"Accept-Encoding": "identity"})
+    epoch = api.world.ring[0]
+    assert answer.headers["etag"] == f'"{epoch}"'
+    assert answer.headers["content-type"] == "application/vnd.lora-autoscaler.ring.v1+json"
+    assert decode(answer.content).epoch == epoch
+    same = await ann.get(f"{FLEET}/ring", headers={"If-None-Match": f'"{epoch}"'})
+    assert (same.status_code, same.content) == (304, b"")
+    for tag in ('"0"', f'W/"{epoch - 1}"', "nonsense", '"9999999999999999999999"'):
+        assert (await ann.get(f"{FLEET}/ring", headers={"If-None-Match": tag})).status_code == 200, tag
+
+
+async def test_a_large_ring_is_compressed_for_those_who_take_it(crowd: Api):
+    await crowd.publish()
+    async with client(crowd, "rob") as reader, reader.stream("GET", f"{FLEET}/ring") as answer:
+        raw = b"".join([part async for part in answer.aiter_raw()])
+    assert answer.headers["content-encoding"] == "gzip"
+    assert answer.headers["vary"] == "Accept-Encoding"
+    assert gzip.decompress(raw) == crowd.world.ring[1]
+
+
+async def test_a_long_poll_is_answered_by_the_next_epoch_and_ends_without_one(ann: httpx.AsyncClient, api: Api):
+    await api.publish()
+    tag = {"If-None-Match": f'"{api.world.ring[0]}"'}
+    nothing = await ann.get(f"{FLEET}/ring", params={"wait_s": 0.05}, headers=tag)
+    assert nothing.status_code == 304
+    waiting = asyncio.create_task(ann.get(f"{FLEET}/ring", params={"wait_s": 30}, headers=tag))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    before = api.world.ring[0]
+    api.world.start("warm", 1)
+    api.tick(4)
+    assert api.world.ring[0] > before
+    await api.publish()
+    assert (await waiting).headers["etag"] == f'"{api.world.ring[0]}"'
+
+
+async def test_events_bring_each_epoch_and_go_on_after_the_last_one_seen(api: Api):
+    """Read from the application itself: the in-process transport waits for the end of a stream that has none."""
+    await api.publish()
+    epoch = api.world.ring[0]
+    sent: list[dict] = []
+    enough = asyncio.Event()
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+        if message.get("body"):
+            enough.set()
+
+    asked = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> dict:
+        if asked:
+            return asked.pop()
+        await enough.wait()
+        return {"type": "http.disconnect"}
+
+    scope = {
+        "type": "http", "method": "GET", "path": f"{FLEET}/ring/events", "raw_path": b"", "query_string": b"",
+        "headers": [(b"authorization", b"Bearer rob"), (b"last-event-id", b"%d" % (epoch - 1))], "http_version": "1.1",
+        "scheme": "http", "server": ("api", 80), "client": ("test", 1), "root_path": "",
+    }  # fmt: skip
+    async with asyncio.timeout(5):
+        await api.app()(scope, receive, send)
+    assert sent[0]["status"] == 200
+    event = next(m["body"] for m in sent if m.get("body")).decode()
+    head, _, data = event.partition("data: ")
+    assert head == f"id: {epoch}\nevent: ring\n"
+    assert json.loads(data)["epoch"] == epoch
+
+
+async def test_routers_say_what_they_apply_and_cannot_be_ahead(ann: httpx.AsyncClient, api: Api):
+    await api.publish()
+    epoch = api.world.ring[0]
+    path = f"{FLEET}/ring/acks"
+    assert (await ann.post(path, json={"router": "envoy-1", "epoch": epoch})).status_code == 204
+    assert [(r.id, r.epoch) for r in await api.hub.routers(api.now_s)] == [("envoy-1", epoch)]
+    ahead = await ann.post(path, json={"router": "envoy-1", "epoch": epoch + 1})
+    assert ahead.status_code == 409
+    assert f"the newest is {epoch}" in ahead.json()["detail"]
+    assert (await ann.post(path, json={"router": "", "epoch": 1})).status_code == 422
+
+
+async def test_owners_are_those_of_the_published_ring(ann: httpx.AsyncClient, api: Api):
+    found = (await ann.get(f"{FLEET}/ring/owners", params={"adapter": "t005"})).json()
+    assert found["via"] in ("hash", "exception")
+    assert len(found["owners"]) >= 2
+    unknown = (await ann.get(f"{FLEET}/ring/owners", params={"adapter": "who"})).json()
+    assert unknown["via"] == "cold"
