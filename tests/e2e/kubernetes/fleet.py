@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, Literal, Self
 
 from kubernetes import client
@@ -13,9 +13,9 @@ from autoscaler.simulator.http.__main__ import options_from
 from autoscaler.simulator.http.server import compile_model
 from tests.e2e.parts.controlplane import ControlPlane
 from tests.e2e.parts.kubelet import TestKubelet
+from tests.e2e.parts.podlife import Engine, Json, StartEngine
 from tests.e2e.parts.processes import wait_until
 
-Json = dict[str, Any]
 GATE = "lora-autoscaler.io/adapters-resident"
 PORT = 8000
 
@@ -80,12 +80,23 @@ class EngineHost:
 
 
 class FleetUnderTest:
-    """One workload `name` of engines in a namespace, its nodes and its engines; all of it ends with the `with`."""
+    """One workload `name` of engines in a namespace, its nodes and its engines; all of it ends with the `with`.
 
-    def __init__(self, control_plane: ControlPlane, namespace: str, name: str = "warm", **nodes: int) -> None:
+    `programs` says by image what runs in pods that are no engines, such as a controller: a `Server` that was launched.
+    """
+
+    def __init__(
+        self,
+        control_plane: ControlPlane,
+        namespace: str,
+        name: str = "warm",
+        programs: Mapping[str, StartEngine] | None = None,
+        **nodes: int,
+    ) -> None:
         self.namespace, self.name, self.kind = namespace, name, "Deployment"
         self.engines = EngineHost()
-        self.kubelet = TestKubelet(control_plane, self.engines.start, namespace=namespace, **nodes)
+        self._programs = programs or {}
+        self.kubelet = TestKubelet(control_plane, self._start, namespace=namespace, **nodes)
         self._api: Any = control_plane.client()
         self.core: Any = client.CoreV1Api(self._api)
         self.apps: Any = client.AppsV1Api(self._api)
@@ -99,6 +110,10 @@ class FleetUnderTest:
         self.kubelet.__exit__()
         self.engines.__exit__()
         self._api.close()
+
+    def _start(self, pod: Json, address: str) -> Engine:
+        image = pod["spec"]["containers"][0]["image"]
+        return self._programs.get(image, self.engines.start)(pod, address)
 
     def deploy(
         self,

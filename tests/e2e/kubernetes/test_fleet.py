@@ -3,12 +3,16 @@
 import json
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.kubernetes.fleet import FleetUnderTest, url_of
-from tests.e2e.parts.processes import wait_until
+from tests.e2e.parts.commands import kubectl
+from tests.e2e.parts.controlplane import ControlPlane
+from tests.e2e.parts.podlife import Json
+from tests.e2e.parts.processes import Server, wait_until
 
 
 def post(url: str, body: dict[str, Any]) -> bytes:
@@ -52,3 +56,15 @@ def test_an_engine_that_crashes_comes_back_without_its_adapters(fleet: FleetUnde
     assert again.metadata.uid == pod.metadata.uid
     with urllib.request.urlopen(f"{url_of(again)}/v1/models", timeout=5) as answer:
         assert [model["id"] for model in json.load(answer)["data"]] == ["base"]
+
+
+def test_a_job_that_is_no_engine_runs_to_its_end(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    def start(pod: Json, address: str) -> Server:
+        return Server("job", pod["spec"]["containers"][0]["command"], tmp_path, lambda: True).launch()
+
+    job = ("create", "job", "once", "--image=job:test", "-n", namespace, "--", "sh", "-c", "echo done")
+    with FleetUnderTest(control_plane, namespace, programs={"job:test": start}):
+        kubectl(*job, kubeconfig=control_plane.kubeconfig)
+        complete = ("wait", "--for=condition=complete", "job/once", "-n", namespace, "--timeout=30s")
+        kubectl(*complete, kubeconfig=control_plane.kubeconfig)
+    assert (tmp_path / "job.log").read_text() == "done\n"

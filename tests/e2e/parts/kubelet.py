@@ -102,8 +102,10 @@ class TestKubelet:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._up.wait(30)
+        came_up = self._up.wait(30)
         self._raise_failures()
+        if not came_up:
+            raise TimeoutError("after 30 s the test kubelet still has no nodes; the API server may not answer")
         return self
 
     def __exit__(self, *_: object) -> None:
