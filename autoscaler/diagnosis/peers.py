@@ -14,7 +14,7 @@ from autoscaler.domain.fleet import Replica
 from autoscaler.domain.signals import Fresh, Signal, value_or
 
 FEWEST = 3
-SLOWER = 2.0  # times the peers' median time per token; a neighbour's load moves it by half at most
+SLOWER = 1.6  # times what the peers need per token, load allowed for: window means of alike replicas differ by a fifth
 STILL = 0.75  # of that keeps a replica odd that was, so that noise does not start the window again
 FULLER = 2.0  # times the peers' median tokens/s, while they are below half of their targets
 
