@@ -100,6 +100,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
         open_trace(tmp_path / "nowhere.csv")
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
     def peak_bytes(rows: int) -> int:
         trace = open_trace(azure(tmp_path / f"{rows}.csv", rows, 0.01))
@@ -154,6 +155,7 @@ def test_servegen_lengths_follow_the_quantiles_of_their_client_and_window(tmp_pa
     assert np.quantile(read.output_tokens, (0.1, 0.5, 0.9)) == pytest.approx((10, 20, 40), rel=0.12)
 
 
+@pytest.mark.slow
 def test_the_real_traces_are_read_whole(shared_data: Path) -> None:
     real = open_trace(shared_data / "azure_llm_2023" / "AzureLLMInferenceTrace_code.csv.gz")
     read = joined(real.chunks())
