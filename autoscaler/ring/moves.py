@@ -61,18 +61,7 @@ def moves_between(previous: Placement, placement: Placement, limits: Limits) -> 
     A step of R by itself is not counted: where R differs, an adapter that is and was where the hash says moves only by
     slots that joined or left. The planner takes such a step as a whole, from a budget of its own.
     """
-    before = _previous(previous, placement)
-    changed = _changed_rows(before, placement)
-    had = before.owners(changed)
-    rows, slots, urgency = [], [], []
-    for row, held in zip(changed.tolist(), had, strict=True):
-        new = [slot for slot in placement.row_owners(row) if slot not in held]
-        if new:
-            rows += [row] * len(new)
-            slots += new
-            urgency += [_urgency(placement, limits, before, row, held)] * len(new)
-    at = np.array(rows, np.intp)
-    return Moves(at, np.array(slots, np.intp), _costs(placement, at), np.array(urgency, np.intp))
+    return _moves(_previous(previous, placement), placement, limits)
 
 
 def within_budget(previous: Placement, placement: Placement, limits: Limits, budget: float) -> Budgeted:
@@ -83,10 +72,10 @@ def within_budget(previous: Placement, placement: Placement, limits: Limits, bud
     be. Adapters that no slot holds move at any price. No slot passes its residents because others wait: what would
     come to a full slot waits too.
     """
-    found = moves_between(previous, placement, limits)
+    before = _previous(previous, placement)
+    found = _moves(before, placement, limits)
     if not len(found):
         return Budgeted(placement, found, 0.0, ())
-    before = _previous(previous, placement)
     rows, first = np.unique(found.rows, return_index=True)
     cost = np.bincount(np.searchsorted(rows, found.rows), found.costs)
     urgency = found.urgency[first]
@@ -104,6 +93,20 @@ def within_budget(previous: Placement, placement: Placement, limits: Limits, bud
     kept = Moves(found.rows[now], found.slots[now], found.costs[now], found.urgency[now])
     names = tuple(placement.ranking.adapters[row] for row in sorted(wait))
     return Budgeted(_staying(placement, held, wait), kept, float(kept.costs.sum()), names)
+
+
+def _moves(before: Previous, placement: Placement, limits: Limits) -> Moves:
+    changed = _changed_rows(before, placement)
+    had = before.owners(changed)
+    rows, slots, urgency = [], [], []
+    for row, held in zip(changed.tolist(), had, strict=True):
+        new = [slot for slot in placement.row_owners(row) if slot not in held]
+        if new:
+            rows += [row] * len(new)
+            slots += new
+            urgency += [_urgency(placement, limits, before, row, held)] * len(new)
+    at = np.array(rows, np.intp)
+    return Moves(at, np.array(slots, np.intp), _costs(placement, at), np.array(urgency, np.intp))
 
 
 def _previous(previous: Placement, placement: Placement) -> Previous:

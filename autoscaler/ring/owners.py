@@ -69,6 +69,7 @@ class Ring:
         self._slot_hashes = h64_many(member.slot for member in self._ranked)
         self._by_slot = {member.slot: member for member in self._ranked}
         self._active = _active(snapshot.members)
+        self._vacant = len(self._ranked) - len(self._active)
         self._warm = None if snapshot.warm is None else frozenset(snapshot.warm)
         self._base_models = frozenset(snapshot.base_models)
 
@@ -82,9 +83,10 @@ class Ring:
         group = None if skip_hot else self.snapshot.hot.get(adapter)
         if group is not None and (members := _active(group.members)):
             return Owners(members, Via.HOT)
-        if self._is_on_ring(adapter):
-            return self._on_ring(adapter, self.ranked(adapter))
-        return self._off_ring(adapter)
+        if not self._is_on_ring(adapter):
+            return self._off_ring(adapter)
+        listed = self.snapshot.exceptions.get(adapter, ())
+        return self._on_ring(adapter, next(iter(self._prefixes([adapter], len(listed)))))
 
     def owners_many(self, adapters: Sequence[str]) -> list[Owners]:
         """`owners` of each name, in order; 100,000 names on 512 slots take about a second."""
@@ -177,10 +179,12 @@ class Ring:
             return owners.standbys
         return tuple(member for member in _active(self.ranked(adapter)) if member not in owners.members)
 
-    def _prefixes(self, adapters: Sequence[str]) -> Iterable[list[Member]]:
-        """The start of each adapter's ranking, long enough for its owners, the fallback and its standbys."""
-        vacant = len(self._ranked) - len(_active(self._ranked))
-        depth = self.snapshot.replication_factor + vacant + self.snapshot.standby_count + 1
+    def _prefixes(self, adapters: Sequence[str], listed: int = 0) -> Iterable[list[Member]]:
+        """The start of each adapter's ranking, long enough for its owners, the fallback and its standbys.
+
+        `listed` is the number of slots that an exception lists: they are no standbys.
+        """
+        depth = max(self.snapshot.replication_factor, listed) + self._vacant + self.snapshot.standby_count + 1
         top, _ = top_ranked(h64_many(adapters), self._slot_hashes, depth)
         return ([self._ranked[i] for i in row] for row in top.tolist())
 

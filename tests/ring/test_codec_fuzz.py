@@ -1,6 +1,7 @@
 """Whatever bytes arrive, reading a snapshot ends in a snapshot or in a named refusal."""
 
 import json
+from contextlib import suppress
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from autoscaler.ring import RingSnapshot, SnapshotError, decode, encode
 from tests.ring import make_vectors, slow_reading
 
 DOCUMENTS = [item["snapshot"] for item in make_vectors.owners_vectors(make_vectors.snapshots())]
+CODES = {vector["code"] for vector in make_vectors.refused_vectors(make_vectors.snapshots())}
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -19,12 +21,13 @@ values = st.recursive(
 def ends_well(body):
     try:
         snapshot = decode(body)
-    except SnapshotError as refusal:
-        assert refusal.code
-        assert str(refusal)
+    except SnapshotError as error:
+        code = error.code
     else:
         assert isinstance(snapshot, RingSnapshot)
         assert decode(encode(snapshot)) == snapshot
+        return
+    assert code in CODES
 
 
 @settings(max_examples=100, deadline=None)
@@ -41,10 +44,8 @@ def test_a_snapshot_with_one_field_changed_and_the_digest_made_right(document, d
     changed = {**document, field: value}
     if field == "members[0]":
         changed = {**document, "members": [value, *document["members"][1:]]}
-    try:
+    with suppress(UnicodeEncodeError):  # half a surrogate pair has no digest
         changed["digest"] = slow_reading.digest(changed)
-    except UnicodeEncodeError:
-        pass  # half a surrogate pair has no digest
     ends_well(json.dumps(changed))
 
 
