@@ -7,6 +7,7 @@ metrics, policies, clusters or clocks: loads, limits and the time are arguments.
 from autoscaler.ring.codec import MEDIA_TYPE, decode, digest, encode, to_document
 from autoscaler.ring.diff import Move, ring_diff
 from autoscaler.ring.hashing import HASH_NAME, h64, mix, ranked, score
+from autoscaler.ring.holding import held_by_slot
 from autoscaler.ring.moves import Budgeted, Moves, Urgency, moves_between, within_budget
 from autoscaler.ring.owners import Chosen, Owners, Ring, Via
 from autoscaler.ring.placement import (
@@ -75,6 +76,7 @@ __all__ = [
     "digest",
     "encode",
     "h64",
+    "held_by_slot",
     "mix",
     "moves_between",
     "newest",

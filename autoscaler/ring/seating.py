@@ -41,6 +41,7 @@ def place(
     previous: Placement | None = None,
     young: npt.NDArray[np.bool_] | None = None,
     vacant: Collection[str] = (),
+    standbys: int = 0,
 ) -> Placement:
     """Place every adapter.
 
@@ -53,13 +54,14 @@ def place(
         previous: the last placement, whatever its adapters, slots and R were.
         young: (n,) adapters that are a few ticks old at most: their load counts as the mean of a slot at most.
         vacant: those of `slots` that wait for a replica: they keep what they have and get nothing beyond the hash.
+        standbys: ranked slots beyond R that the caller will ask for (`held_by_slot`), kept in the ranking.
 
     Raises:
         PlacementError: a load is not finite or negative, lengths differ, R below 1.
         ValueError: an adapter or a slot is named twice.
     """
     given = _checked(adapters, loads, replication)
-    depth = replication + SPARE_DEPTH
+    depth = replication + max(SPARE_DEPTH, standbys)
     rows = None if previous is None else rows_before(previous.ranking, adapters)
     if previous is None:
         ranking = rank(adapters, slots, depth)
