@@ -1,4 +1,4 @@
-"""Real Envoy before simulated engines, seen directly and through a real Prometheus: the same traffic, the same owners."""
+"""Real Envoy before simulated engines, seen directly and through a real Prometheus: the same traffic and owners."""
 
 import asyncio
 import time
@@ -45,7 +45,7 @@ def envoy_scrape(bench: Bench, copy: str = "") -> dict[str, object]:
         "static_configs": [{"targets": [bench.settings.admin_url.removeprefix("http://")]}],
     }
     if copy:
-        job["metric_relabel_configs"] = [
+        job["relabel_configs"] = [
             {"target_label": "prometheus_replica", "replacement": copy},
             {"target_label": "job", "replacement": "envoy"},
         ]
@@ -88,6 +88,7 @@ async def test_both_ways_see_the_same_traffic_of_a_real_envoy(tmp_path: Path) ->
                 },
             )
             source = PrometheusSource(SourceSettings(VLLM, ENVOY, signals, base), connection)
+            # Later than a step of the history that is read below, so that births within it are known for such.
             await asyncio.sleep(WINDOW_S + 2)
             before = await direct.read(time.time(), CATALOGUE, replicas)
             assert isinstance(before.freshness["traffic"], Missing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoscaler.connectors.metrics.connection import quoted, selector
 from autoscaler.connectors.metrics.presets import EnginePreset
@@ -69,8 +69,7 @@ def in_flight(preset: RouterPreset, scope: Scope) -> str:
 
 def adapter_rate_over(router: RouterPreset, scope: Scope, step_s: float) -> str:
     """Mean request rate per adapter over each step of recorded history; only where it grew."""
-    each = _once(f"rate({selector(router.requests, scope.matchers)}[{round(step_s * 1000)}ms])", scope)
-    return f"sum by ({router.adapter_label}) ({each}) > 0"
+    return pair_rate(router.requests, [router.adapter_label], replace(scope, window_s=step_s))
 
 
 def heard_over(router: RouterPreset, scope: Scope, step_s: float) -> str:
