@@ -40,9 +40,8 @@ def diagnose(
         uneven |= odd.uneven
     odd_since_s = peers.since(slow, memory.odd_since_s, now_s)
     uneven_since_s = peers.since(uneven, memory.uneven_since_s, now_s)
-    window_s = policy.diagnosis.window_s
-    found = peers.lasting(found, Cause.ROUTER_IMBALANCE, uneven, uneven_since_s, now_s, window_s)
-    found = peers.lasting(found, Cause.BAD_REPLICA, slow, odd_since_s, now_s, window_s)
+    found = peers.lasting(found, Cause.ROUTER_IMBALANCE, uneven, uneven_since_s, policy, now_s)
+    found = peers.lasting(found, Cause.BAD_REPLICA, slow, odd_since_s, policy, now_s)
     sums, looks = neighbours.gather(observation, pairs, memory, policy, now_s)
     tenants = neighbours.findings(observation, pairs, sums, looks, policy)
     guilty = sorted(

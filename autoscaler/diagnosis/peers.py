@@ -1,6 +1,7 @@
-"""One replica against its peers: slow under the load that they carry well, or queueing while they are idle.
+"""One replica against its group: slow under the load that its peers carry well, or queueing while they are idle.
 
-Both need three replicas (of two, who is to say which is odd), and must last for the policy's window.
+What is usual is the group's median, which one odd replica does not move. Both findings need three replicas (of two, who
+is to say which is odd), and must last for the policy's window.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from statistics import median
 from autoscaler.domain.diagnosis import Cause, ReplicaFinding, Term
 from autoscaler.domain.fleet import Replica
 from autoscaler.domain.signals import Fresh, Signal, value_or
+from autoscaler.policy.model import FleetPolicy
 
 FEWEST = 3
-SLOWER = 1.6  # times what the peers need per token, load allowed for: window means of alike replicas differ by a fifth
+SLOWER = 1.6  # times what is usual, load allowed for: window means of alike replicas differ by a fifth
 STILL = 0.75  # of that keeps a replica odd that was, so that noise does not start the window again
-FULLER = 2.0  # times the peers' median tokens/s, while they are below half of their targets
+FULLER = 2.0  # times the usual tokens/s, while the usual replica is below half of its targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,69 +29,88 @@ class Odd:
     uneven: Mapping[str, Term]
 
 
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """A group's medians; None where fewer than three replicas tell."""
+
+    itl_s: float | None
+    ttft_s: float | None
+    tokens_per_s: float | None
+    running: float
+    saturation: float | None
+
+
 def compare(replicas: Sequence[Replica], findings: Mapping[str, ReplicaFinding], known: Collection[str]) -> Odd:
     """Look at one group's READY replicas. `known`: those that were odd before, which three quarters keep odd."""
     slow: dict[str, Term] = {}
     uneven: dict[str, Term] = {}
+    if len(replicas) < FEWEST:
+        return Odd(slow, uneven)
+    heard = [findings[r.id].saturation for r in replicas if findings[r.id].cause is not Cause.UNKNOWN]
+    usual = Usual(
+        itl_s=_median([_known(r.signals.itl_mean_s) for r in replicas]),
+        ttft_s=_median([_known(r.signals.ttft_mean_s) for r in replicas]),
+        tokens_per_s=_median([_tokens(r) for r in replicas]),
+        running=median([value_or(r.signals.running, 0.0) for r in replicas]),
+        saturation=_median(heard),
+    )
     for replica in replicas:
-        peers = [r for r in replicas if r.id != replica.id]
-        if len(peers) < FEWEST - 1:
-            continue
-        if (term := _slow(replica, peers, SLOWER * (STILL if replica.id in known else 1.0))) is not None:
+        if (term := _slow(replica, usual, SLOWER * (STILL if replica.id in known else 1.0))) is not None:
             slow[replica.id] = term
-        if (term := _uneven(replica, peers, findings)) is not None:
+        if (term := _uneven(replica, usual, findings[replica.id].saturation)) is not None:
             uneven[replica.id] = term
     return Odd(slow, uneven)
 
 
-def _slow(replica: Replica, peers: Sequence[Replica], limit: float) -> Term | None:
-    """Slower than its peers by more than its load explains: TTFT may grow as fast as load, time per token half."""
-    own, theirs = _known(replica.signals.itl_mean_s), _values([p.signals.itl_mean_s for p in peers])
-    name, explains = "time per token", 0.5
-    if own is None or len(theirs) < FEWEST - 1:
-        own, theirs = _known(replica.signals.ttft_mean_s), _values([p.signals.ttft_mean_s for p in peers])
-        name, explains = "TTFT", 1.0
-    if own is None or len(theirs) < FEWEST - 1:
-        return None
-    times = own / max(median(theirs), 1e-9)
-    load = _load_over_peers(replica, peers)
-    explained = 1.0 + explains * max(0.0, load - 1.0)
-    if times <= limit * explained:
-        return None
-    text = f"its {name} is {own:.3g} s, its peers' {median(theirs):.3g} s, at {load:.2f} times their load"
-    return Term("slower_than_peers", times / explained, limit, text)
+def _slow(replica: Replica, usual: Usual, limit: float) -> Term | None:
+    """Slower than usual by more than its load explains: TTFT may grow as fast as load, time per token half as fast."""
+    for name, own, theirs, explains in (
+        ("time per token", _known(replica.signals.itl_mean_s), usual.itl_s, 0.5),
+        ("TTFT", _known(replica.signals.ttft_mean_s), usual.ttft_s, 1.0),
+    ):
+        if own is None or theirs is None or theirs <= 0:
+            continue
+        load = _load(replica, usual)
+        times = own / theirs / (1.0 + explains * max(0.0, load - 1.0))
+        if times <= limit:
+            return None
+        text = f"its {name} is {own:.3g} s, its peers' {theirs:.3g} s, at {load:.2f} times their load"
+        return Term("slower_than_peers", times, limit, text)
+    return None
 
 
-def _load_over_peers(replica: Replica, peers: Sequence[Replica]) -> float:
-    """Tokens/s over the peers' median, where that is known, else requests in flight over theirs."""
-    own, theirs = _tokens(replica), [t for p in peers if (t := _tokens(p)) is not None]
-    if own is not None and theirs and median(theirs) > 0:
-        return own / median(theirs)
-    running = [value_or(p.signals.running, 0.0) for p in peers]
-    return value_or(replica.signals.running, 0.0) / max(median(running), 1.0)
+def _load(replica: Replica, usual: Usual) -> float:
+    """Tokens/s over the usual, where that is known, else requests running over the usual."""
+    own = _tokens(replica)
+    if own is not None and usual.tokens_per_s:
+        return own / usual.tokens_per_s
+    return value_or(replica.signals.running, 0.0) / max(usual.running, 1.0)
 
 
-def _uneven(replica: Replica, peers: Sequence[Replica], findings: Mapping[str, ReplicaFinding]) -> Term | None:
-    own = findings[replica.id].saturation
-    theirs = [findings[p.id].saturation for p in peers if findings[p.id].cause is not Cause.UNKNOWN]
-    tokens, others = _tokens(replica), [t for p in peers if (t := _tokens(p)) is not None]
-    if own < 1 or len(theirs) < FEWEST - 1 or median(theirs) >= 0.5 or tokens is None or not others:
+def _uneven(replica: Replica, usual: Usual, saturation: float) -> Term | None:
+    tokens = _tokens(replica)
+    if saturation < 1 or usual.saturation is None or usual.saturation >= 0.5:
         return None
-    if tokens <= FULLER * median(others):
+    if tokens is None or usual.tokens_per_s is None or tokens <= FULLER * usual.tokens_per_s:
         return None
-    text = f"it gets {tokens:.4g} tokens/s and queues, its peers {median(others):.4g} and do not"
-    return Term("fuller_than_peers", tokens / max(median(others), 1e-9), FULLER, text)
+    text = f"it gets {tokens:.4g} tokens/s and queues, its peers {usual.tokens_per_s:.4g} and do not"
+    return Term("fuller_than_peers", tokens / max(usual.tokens_per_s, 1e-9), FULLER, text)
 
 
 def lasting(
-    findings: Mapping[str, ReplicaFinding], cause: Cause, seen: Mapping[str, Term], since_s: Mapping[str, float],
-    now_s: float, window_s: float,
-) -> dict[str, ReplicaFinding]:  # fmt: skip
+    findings: Mapping[str, ReplicaFinding],
+    cause: Cause,
+    seen: Mapping[str, Term],
+    since_s: Mapping[str, float],
+    policy: FleetPolicy,
+    now_s: float,
+) -> dict[str, ReplicaFinding]:
     """The findings with those renamed that have been odd for the window; thrash and slow stores keep their own name."""
     out = dict(findings)
     for name, term in seen.items():
         found = out[name]
-        if now_s - since_s[name] >= window_s and found.cause not in (Cause.THRASH, Cause.SLOW_ADAPTER_STORE):
+        long = now_s - since_s[name] >= policy.diagnosis.window_s
+        if long and found.cause not in (Cause.THRASH, Cause.SLOW_ADAPTER_STORE):
             out[name] = replace(found, cause=cause, terms=(term, *found.terms))
     return out
 
@@ -103,8 +124,9 @@ def _known(signal: Signal) -> float | None:
     return signal.value if isinstance(signal, Fresh) else None
 
 
-def _values(signals: Sequence[Signal]) -> list[float]:
-    return [s.value for s in signals if isinstance(s, Fresh)]
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return median(known) if len(known) >= FEWEST else None
 
 
 def _tokens(replica: Replica) -> float | None:
