@@ -47,8 +47,7 @@ class Machine:
     async def ticks(self, count: int) -> None:
         """Wait for so many further ticks."""
         for _ in range(count):
-            before = self.controller.latest
-            await until(lambda: _is(self.controller.latest is not before), 30.0)
+            await until(_changed(self.controller), 30.0)
 
     async def served_by(self, adapter: str, requests: int = 6) -> set[str]:
         """Replicas that answered requests for an adapter, by Envoy's own counters."""
@@ -74,6 +73,12 @@ class Machine:
         return found
 
 
+def _changed(controller: FleetController) -> Callable[[], Awaitable[bool]]:
+    """Whether the controller has ticked since this was called."""
+    before = controller.latest
+    return lambda: _is(controller.latest is not before)
+
+
 async def _is(value: bool) -> bool:
     return value
 
@@ -81,7 +86,7 @@ async def _is(value: bool) -> bool:
 async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 60.0) -> None:
     """Wait until `condition` holds. Raises TimeoutError."""
     async with asyncio.timeout(timeout_s):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110 - the condition asks a server
             await asyncio.sleep(0.1)
 
 
@@ -134,7 +139,9 @@ async def serving(
         ) as reader,
     ):
         try:
-            await until(lambda: _is(controller.latest is not None), 60.0)
+            await until(lambda: _is(controller.latest is not None or task.done()), 60.0)
+            if task.done():
+                task.result()
             yield Machine(world, service, controller, operator, reader, wanted)
         finally:
             task.cancel()
