@@ -20,6 +20,7 @@ from autoscaler.ring import (
     SlotState,
     SlotTable,
     decide_choice,
+    held_by_slot,
     place,
     resolve_replication,
     restore,
@@ -79,8 +80,9 @@ def place_adapters(scene: Scene, slots: SlotTable) -> Placed:
     )  # fmt: skip
     choice = decide_choice(len(adapters), engine.max_loras, before.choice)
     wish = place(
-        adapters, load, wanted, limits=limits, replication=replication, previous=previous, vacant=slots.vacant()
-    )
+        adapters, load, wanted, limits=limits, replication=replication, previous=previous, vacant=slots.vacant(),
+        standbys=_standbys(policy),
+    )  # fmt: skip
     budget = _budget(scene, int(wish.copies.sum()))
     if previous is None:
         return Placed(wish, choice, budget=budget)
@@ -110,7 +112,7 @@ def _budget(scene: Scene, pairs: int) -> float:
 def expected_residents(scene: Scene, slots: SlotTable, placement: Placement) -> dict[str, frozenset[str]]:
     """Replica id -> adapters that it should hold: by its slot, its hot tenant, or the cold group. An heir holds its
     slot's adapters before it takes the slot over."""
-    by_slot = _held_by_slot(placement, _standbys(scene.policy))
+    by_slot = held_by_slot(placement, _standbys(scene.policy))
     expected: dict[str, frozenset[str]] = {}
     for slot in slots.slots:
         expected |= {name: by_slot.get(slot.slot, frozenset()) for name in (slot.replica, slot.heir) if name}
@@ -138,30 +140,3 @@ def _cold_adapters(scene: Scene) -> frozenset[str]:
 def _standbys(policy: FleetPolicy) -> int:
     """Standbys that must have an adapter registered; a resolver makes it known there at the first request."""
     return policy.ring.standby_count if policy.ring.overflow is Overflow.STANDBYS and not policy.engine.resolver else 0
-
-
-def _held_by_slot(placement: Placement, standbys: int) -> dict[str, frozenset[str]]:
-    """Slot -> adapters that it owns or stands by for, in one sort of all pairs."""
-    ranking = placement.ranking
-    names = np.asarray(ranking.adapters, object)
-    width = min(placement.replication + standbys, ranking.depth)
-    by_hash = np.ones(len(names), np.bool_)
-    by_hash[list(placement.exceptions)] = False
-    rows = np.repeat(np.flatnonzero(by_hash), width)
-    columns = ranking.top[by_hash, :width].ravel()
-    extra = [
-        (row, slot)
-        for row, held in placement.exceptions.items()
-        for slot in _with_standbys(placement, row, held, standbys)
-    ]
-    rows = np.concatenate([rows, np.array([row for row, _ in extra], np.intp)])
-    columns = np.concatenate([columns, np.array([slot for _, slot in extra], np.intp)])
-    order = np.argsort(columns, kind="stable")
-    edges = np.searchsorted(columns[order], np.arange(len(ranking.slots) + 1))
-    held = names[rows[order]]
-    return {slot: frozenset(held[edges[i] : edges[i + 1]].tolist()) for i, slot in enumerate(ranking.slots)}
-
-
-def _with_standbys(placement: Placement, row: int, held: tuple[int, ...], standbys: int) -> tuple[int, ...]:
-    rest = [slot for slot in placement.ranking.top[row].tolist() if slot not in held]
-    return (*held, *rest[:standbys]) if held else ()
