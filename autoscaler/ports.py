@@ -39,7 +39,7 @@ class Metrics:
         traffic, pairs: what routers saw, aligned with the catalogue and the replicas that were passed in.
         freshness: `engines` and `traffic`: age of the newest sample, or why there is none.
         conditions: name -> sentence, for what a person must know (a renamed metric, duplicated series).
-        resident: replica id -> adapter ids in its memory, only of engines that show them.
+        resident: replica id -> adapter ids in its memory, as the engine shows them or else as modelled.
         limits: replica id -> field of `EngineLimits` -> what its engine shows; only what is shown.
         in_flight: replica id -> requests that routers have open on it, where routers show it.
     """

@@ -99,7 +99,7 @@ class Replica:
         limits: its engine's limits.
         signals: its engine's gauges.
         registered: adapter ids its API knows, None where the list could not be read. Not residency.
-        resident: adapter ids in the engine's memory where the engine shows them, else None.
+        resident: adapter ids in the engine's memory, as it shows them or else as modelled; None where neither is known.
         in_flight: requests that routers have open on it.
         replaces: id of the older replica whose place it takes in a rolling update, empty if none.
         gated: whether its platform holds it unready until its gate is opened.

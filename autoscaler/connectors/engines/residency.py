@@ -6,10 +6,12 @@ loaded and what routers saw used is known, so what is still there can be told, w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from autoscaler.domain.fleet import Replica
+from autoscaler.domain.fleet import EngineLimits, LoadLedger, Replica
+from autoscaler.domain.observation import Catalogue
+from autoscaler.ports import Metrics, MetricsSource
 
 
 @dataclass(slots=True)
@@ -48,3 +50,43 @@ class ModelledResidency:
     def keep(self, replicas: frozenset[str]) -> None:
         """Forget replicas that are gone."""
         self._lrus = {r: lru for r, lru in self._lrus.items() if r in replicas}
+
+
+class WithModelledResidency:
+    """A `MetricsSource` that adds modelled residency where engines do not show theirs.
+
+    Args:
+        source: what is read.
+        ledger: what this controller loaded, now.
+        limits_of: a replica's limits, from what its engine shows (field of `EngineLimits` -> value).
+    """
+
+    def __init__(
+        self,
+        source: MetricsSource,
+        ledger: Callable[[], LoadLedger],
+        limits_of: Callable[[Replica, Mapping[str, int]], EngineLimits],
+    ) -> None:
+        self._source = source
+        self._ledger = ledger
+        self._limits_of = limits_of
+        self._model = ModelledResidency()
+
+    async def read(self, now_s: float, catalogue: Catalogue, replicas: Sequence[Replica]) -> Metrics:
+        """What the source reads, with residency of every replica."""
+        metrics = await self._source.read(now_s, catalogue, replicas)
+        loaded = self._ledger().loaded
+        used: dict[int, list[str]] = {}
+        for adapter, replica in zip(metrics.pairs.adapter.tolist(), metrics.pairs.replica.tolist(), strict=True):
+            used.setdefault(replica, []).append(catalogue.ids[adapter])
+        self._model.keep(frozenset(r.id for r in replicas))
+        modelled = {
+            r.id: self._model.observe(
+                replace(r, limits=self._limits_of(r, metrics.limits.get(r.id, {}))),
+                loaded.get(r.id, {}),
+                used.get(i, ()),
+                now_s,
+            )
+            for i, r in enumerate(replicas)
+        }
+        return replace(metrics, resident=modelled | metrics.resident)
