@@ -83,46 +83,54 @@ async def measure(seconds: float, replicas: int, lengths: Arrivals, port_base: i
 
 
 async def _climb(urls: list[str], lengths: Arrivals, pump: Pump, step_s: float) -> dict[str, Any]:
-    """Raise the rate until something gives."""
+    """Raise the rate step by step, without a pause between them, until something gives."""
+    loads = [LoadGenerator(url, NAMES) for url in urls]
+    running = [
+        asyncio.create_task(load.run(_rising(lengths, 1 / len(urls), step_s, seed), drain_s=0.0))
+        for seed, load in enumerate(loads)
+    ]
     carried: dict[str, Any] = {"requests_per_s": 0.0, "tokens_per_s": 0.0}
-    steps = []
-    for step in range(STEPS):
-        seen = await _step(urls, lengths, pump, FIRST_RPS * GROWTH**step, step_s)
+    steps: list[dict[str, Any]] = []
+    while len(steps) < STEPS:
+        seen = await _step(loads, pump, step_s)
         steps.append(seen)
         if seen["event_loop_lag_p99_s"] > LAG_LIMIT_S or seen["errors"]:
             break
         carried = seen
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
     return {**carried, "steps": steps}
 
 
-async def _step(urls: list[str], lengths: Arrivals, pump: Pump, rate_rps: float, step_s: float) -> dict[str, Any]:
-    """Poisson arrivals at one rate, shared evenly by the addresses, and everything that they cause."""
-    rng = np.random.default_rng(int(rate_rps))
-    loads = [LoadGenerator(url, NAMES) for url in urls]
+async def _step(loads: list[LoadGenerator], pump: Pump, step_s: float) -> dict[str, Any]:
+    """What is sent, ends and costs in the next seconds."""
     pump.lag.clear()
-    began_s, cpu_s = perf_counter(), process_time()
-    chunks = [_arrivals(lengths, rng, rate_rps / len(urls), step_s) for _ in loads]
-    await asyncio.gather(*(load.run([chunk], drain_s=60.0) for load, chunk in zip(loads, chunks, strict=True)))
-    results = [load.take() for load in loads]
+    began_s, cpu_s, sent = perf_counter(), process_time(), sum(load.sent for load in loads)
+    await asyncio.sleep(step_s)
     wall_s = perf_counter() - began_s
-    tokens = sum(int(result.output_tokens.sum()) for result in results)
+    results = [load.take() for load in loads]
+    sent = sum(load.sent for load in loads) - sent
     ttft_s = np.concatenate([result.ttft_s for result in results])
     return {
-        "requests_per_s": sum(load.sent for load in loads) / step_s,
-        "tokens_per_s": tokens / wall_s,
-        "ttft_p50_s": float(np.nanmedian(ttft_s)),
+        "requests_per_s": sent / wall_s,
+        "tokens_per_s": sum(int(result.output_tokens.sum()) for result in results) / wall_s,
+        "ttft_p50_s": float(np.nanmedian(ttft_s)) if len(ttft_s) else None,
         "errors": sum(result.errors for result in results),
         "event_loop_lag_p99_s": pump.lag.p99_s(),
-        "cpu_s_per_request": (process_time() - cpu_s) / max(1, sum(load.sent for load in loads)),
+        "cpu_s_per_request": (process_time() - cpu_s) / max(1, sent),
     }
 
 
-def _arrivals(lengths: Arrivals, rng: np.random.Generator, rate_rps: float, step_s: float) -> Arrivals:
-    count = max(1, int(rng.poisson(rate_rps * step_s)))
-    rows = rng.integers(0, len(lengths), count)
-    time_s = np.sort(rng.random(count)) * step_s
-    adapter = rng.integers(0, len(NAMES), count)
-    return Arrivals(time_s, adapter, lengths.prompt_tokens[rows], lengths.output_tokens[rows])
+def _rising(lengths: Arrivals, share: float, step_s: float, seed: int) -> Iterator[Arrivals]:
+    """Poisson arrivals of one of several clients, each step at a higher rate."""
+    rng = np.random.default_rng(seed)
+    for step in range(STEPS + 1):
+        count = int(rng.poisson(FIRST_RPS * GROWTH**step * share * step_s))
+        rows = rng.integers(0, len(lengths), count)
+        time_s = (step + np.sort(rng.random(count))) * step_s
+        adapter = rng.integers(0, len(NAMES), count)
+        yield Arrivals(time_s, adapter, lengths.prompt_tokens[rows], lengths.output_tokens[rows])
 
 
 def _sample(arguments: argparse.Namespace) -> Arrivals:

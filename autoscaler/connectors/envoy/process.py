@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import shutil
+import signal
 import socket
 import sys
 from asyncio.subprocess import Process
@@ -51,7 +53,7 @@ class EnvoyProcess:
         ]
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *command, stdout=log, stderr=log, start_new_session=True
+                *command, stdout=log, stderr=log, start_new_session=True, preexec_fn=_die_with_parent
             )
         try:
             async with asyncio.timeout(ready_timeout_s), aiohttp.ClientSession() as session:
@@ -96,6 +98,15 @@ class EnvoyProcess:
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-3:]
         return f"{' | '.join(lines) or 'it said nothing'} (log: {self.log})"
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent() -> None:
+    """Runs in the child before Envoy does: on Linux the kernel ends it when we are killed and cannot stop it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def envoy_binary() -> str:

@@ -95,19 +95,19 @@ class LoadGenerator:
 
     async def run(self, chunks: Iterable[Arrivals], *, drain_s: float = 60.0) -> None:
         """Send all arrivals at their times, then wait at most `drain_s` for the last answers."""
-        probe = asyncio.ensure_future(self._probe_lag())
-        try:
-            async with self._connected():
+        async with self._connected():
+            probe = asyncio.ensure_future(self._probe_lag())
+            try:
                 origin_s = self._clock_s()
                 for chunk in chunks:
                     await self._send_chunk(chunk, origin_s)
                 if self._open:
                     await asyncio.wait(self._open, timeout=drain_s)
+            finally:
+                probe.cancel()
                 for task in tuple(self._open):
                     task.cancel()
                 await asyncio.gather(*self._open, return_exceptions=True)
-        finally:
-            probe.cancel()
 
     def take(self) -> LoadResults:
         """What has ended since the last call."""
