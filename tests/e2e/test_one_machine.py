@@ -285,14 +285,14 @@ async def test_a_controller_that_was_killed_goes_on_where_it_was(tmp_path: Path)
                 assert (await first.client.put(f"{FLEET}/tenants/tenant-02/override", json=body)).status_code == 200
                 await first.ticks(3)
                 epoch = (await first.world.envoy.last() or (0, b""))[0]
-                owners = (await first.reader.get(f"{FLEET}/ring/owners", params={"adapter": "tenant-01"})).json()
+                owners = (await first.reader.get(f"{FLEET}/ring/owners", params={"adapter": "tenant-10"})).json()
             async with serving(world, catalogue, wanted, ports, state) as second:
                 await until(lambda: _is(second.service.lease.held(SystemClock().now_s())), 20.0)
                 await second.ticks(3)
                 assert (await world.envoy.last() or (0, b""))[0] >= epoch
                 tenant = (await second.reader.get(f"{FLEET}/tenants/tenant-02")).json()
                 assert (tenant["tier"], tenant["override"]["reason"]) == ("cold", "contract ended")
-                again = (await second.reader.get(f"{FLEET}/ring/owners", params={"adapter": "tenant-01"})).json()
+                again = (await second.reader.get(f"{FLEET}/ring/owners", params={"adapter": "tenant-10"})).json()
                 assert again["owners"] == owners["owners"]
             assert results().errors == 0
 
