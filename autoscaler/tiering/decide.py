@@ -8,9 +8,10 @@ import numpy as np
 
 from autoscaler.domain.decisions import Reason
 from autoscaler.domain.fleet import Override
+from autoscaler.domain.observation import Bools
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.tiering.explain import Evidence, conditions, decision
-from autoscaler.tiering.limits import limit
+from autoscaler.tiering.limits import Limited, limit
 from autoscaler.tiering.memory import TIER_NEW, TIER_WARM, Displaced, TieringMemory, realign
 from autoscaler.tiering.plan import REASON_CODE, TierPlan
 from autoscaler.tiering.rules import ASKED, LEARNT, RULES
@@ -41,7 +42,7 @@ def decide_tiers(
         rows = answer.rows[mine]
         tier[rows], reason[rows], open_[rows] = answer.tier[mine], REASON_CODE[answer.reason], False
     asked = np.isin(reason, [REASON_CODE[r] for r in ASKED])
-    limited = limit(tenants, tier, reason, asked)
+    limited = _named_return(tenants, limit(tenants, tier, reason, asked), asked)
     changed = limited.tier != tenants.before
     since_s = np.where(changed, now_s, tenants.since_s)
     evidence = Evidence(tenants, tier, reason, limited.tier, limited.reason, since_s, asked)
@@ -55,6 +56,7 @@ def decide_tiers(
         unplaced_adapters=limited.unplaced_adapters,
         explain_row=lambda row: decision(evidence, row),
     )
+    restarted = changed | (tenants.memory.tier != tenants.before)
     promoted = (tenants.before >= 0) & (limited.tier > tenants.before)
     learnt = np.isin(limited.reason, [REASON_CODE[r] for r in LEARNT])
     wrong = promoted & learnt & (tenants.memory.reason == REASON_CODE[Reason.QUIET])
@@ -62,15 +64,25 @@ def decide_tiers(
         tenants.memory,
         tier=limited.tier,
         since_s=since_s,
-        quiet_since_s=np.where(changed, np.inf, tenants.quiet_since_s),
-        quiet_ticks=np.where(changed, np.uint16(0), tenants.quiet_ticks),
-        missed_ticks=np.where(changed, np.uint16(0), tenants.missed_ticks),
+        quiet_since_s=np.where(restarted, np.inf, tenants.quiet_since_s),
+        quiet_ticks=np.where(restarted, np.uint16(0), tenants.quiet_ticks),
+        missed_ticks=np.where(restarted, np.uint16(0), tenants.missed_ticks),
         wrong=np.minimum(tenants.memory.wrong + wrong.astype(np.uint8), MOST_WRONG).astype(np.uint8),
         reason=np.where(changed, limited.reason, tenants.memory.reason),
         displaced=_displaced(tenants),
+        slots=tenants.memory.slots if tenants.slots is None else tenants.slots,
+        fewer_since_s=tenants.fewer_since_s,
         last_tick_s=max(now_s, memory.last_tick_s),
     )
     return plan, memory
+
+
+def _named_return(tenants: Tenants, limited: Limited, asked: Bools) -> Limited:
+    """Where an override just ended and what it displaced is what holds now, that is the reason."""
+    rows = np.array([r for r in tenants.returned if limited.tier[r] == tenants.before[r] and not asked[r]], np.int64)
+    reason = limited.reason.copy()
+    reason[rows] = REASON_CODE[Reason.OVERRIDE_EXPIRED]
+    return replace(limited, reason=reason) if rows.size else limited
 
 
 def _tenants(view: TierView, policy: FleetPolicy, memory: TieringMemory, now_s: float) -> Tenants:

@@ -144,7 +144,7 @@ def _quiet(tenants: Tenants, row: int) -> str:
     )
     if tenants.before[row] == TIER_HOT:
         return f"{text}: its group is worth {_replicas(tenants, upper)}"
-    slots = tenants.view.ring_adapters or 0
+    slots = tenants.slots or 0
     return (
         f"{text}: gives back {int(tenants.view.adapters[row])} adapter slots of a ring that holds {tenants.on_ring} "
         f"adapters in {slots}, not each twice"
@@ -176,7 +176,7 @@ def _groups_full(tenants: Tenants, row: int) -> str:
 def _slot_budget(tenants: Tenants, row: int) -> str:
     each = float(tenants.mean[row]) / max(int(tenants.view.adapters[row]), 1)
     return (
-        f"the ring's {tenants.view.ring_adapters} adapter slots are taken by tenants worth more than its "
+        f"the ring's {tenants.slots} adapter slots are taken by tenants worth more than its "
         f"{each:.4g} tokens/s per adapter"
     )
 

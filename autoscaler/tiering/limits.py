@@ -71,7 +71,7 @@ def _beyond_slots(tenants: Tenants, tier: Codes, asked: Bools) -> tuple[Ints, in
 
     HOT tenants' adapters count: the ring takes over when their group is down or full.
     """
-    slots = tenants.view.ring_adapters
+    slots = tenants.slots
     ring = np.flatnonzero((tier != TIER_COLD) & (tenants.view.adapters > 0))
     count = tenants.view.adapters[ring]
     if slots is None or int(count.sum()) <= slots:

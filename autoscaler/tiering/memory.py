@@ -44,6 +44,8 @@ class TieringMemory:
         wrong: demotions that a promotion proved wrong; each doubles the quiet that the next one needs (T).
         reason: index in `Reason` of what set the tier when it last changed (T).
         displaced: tenant id -> what its override put aside.
+        slots: adapter slots of the ring that count, None before they were known.
+        fewer_since_s: since when fewer were seen, infinite where not.
         last_tick_s: a second decision at the same moment counts no tick.
         ids: the ids behind the keys, in the caller's order; None after JSON, until the next tick.
     """
@@ -57,6 +59,8 @@ class TieringMemory:
     wrong: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     reason: npt.NDArray[np.int16] = field(default_factory=lambda: np.zeros(0, np.int16))
     displaced: Mapping[str, Displaced] = field(default_factory=dict)
+    slots: int | None = None
+    fewer_since_s: float = float("inf")
     last_tick_s: float = float("-inf")
     ids: tuple[str, ...] | None = None
 
@@ -67,6 +71,8 @@ class TieringMemory:
             "version": MEMORY_VERSION,
             "columns": columns,
             "displaced": {t: [d.tier, d.since_s] for t, d in sorted(self.displaced.items())},
+            "slots": self.slots,
+            "fewer_since_s": self.fewer_since_s.hex(),
             "last_tick_s": self.last_tick_s.hex(),
         }
 
@@ -85,12 +91,15 @@ class TieringMemory:
         try:
             columns: dict[str, Any] = {name: _unpack(data["columns"][name], dtype) for name, dtype in _COLUMNS.items()}
             displaced = {str(t): Displaced(int(v[0]), float(v[1])) for t, v in data["displaced"].items()}
-            last_tick_s = float.fromhex(data["last_tick_s"])
+            slots = None if data["slots"] is None else int(data["slots"])
+            last_tick_s, fewer_since_s = (float.fromhex(data[name]) for name in ("last_tick_s", "fewer_since_s"))
         except (KeyError, TypeError, IndexError, AttributeError, zlib.error) as error:
             raise ValueError(f"tiering memory is damaged ({error!r}); start with an empty one") from error
         if len({column.size for column in columns.values()}) != 1:
             raise ValueError("tiering memory is damaged (columns of different lengths); start with an empty one")
-        return cls(**columns, displaced=displaced, last_tick_s=last_tick_s)
+        return cls(
+            **columns, displaced=displaced, slots=slots, fewer_since_s=fewer_since_s, last_tick_s=last_tick_s
+        )  # fmt: skip
 
 
 _COLUMNS: dict[str, str] = {

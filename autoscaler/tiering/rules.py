@@ -61,12 +61,6 @@ def isolated(tenants: Tenants) -> Answer:
     return _rows(tenants.rows(promised) if promised else NOBODY, TIER_HOT, Reason.ISOLATION_ASKED)
 
 
-def override_ended(tenants: Tenants) -> Answer:
-    """What the override displaced comes back; the other rules speak again from the next tick."""
-    rows = np.array(tenants.returned, np.int64)
-    return Answer(rows, tenants.before[rows].astype(np.int64), Reason.OVERRIDE_EXPIRED)
-
-
 def worth_replicas(tenants: Tenants) -> Answer:
     """The upper band needs several replicas: rounding a group of its own up to whole ones wastes little."""
     mask = tenants.view.known & (tenants.view.upper_tokens_per_s > tenants.hot_tokens_per_s)
@@ -140,7 +134,6 @@ RULES: tuple[Rule, ...] = (
     overridden,
     pinned,
     isolated,
-    override_ended,
     worth_replicas,
     burst,
     slo_missed,

@@ -129,6 +129,20 @@ class Tenants:
         return np.asarray(self.quiet & (self.quiet_ticks >= self.policy.tiering.demote_ticks))
 
     @cached_property
+    def fewer_since_s(self) -> float:
+        """Since when fewer adapter slots have been seen than count; infinite where not."""
+        seen, counted = self.view.ring_adapters, self.memory.slots
+        if seen is None or counted is None or seen >= counted:
+            return float("inf")
+        since_s = min(self.memory.fewer_since_s, self.now_s)
+        return since_s if self.now_s - since_s < self.policy.ring.slot_grace_s else float("inf")
+
+    @property
+    def slots(self) -> int | None:
+        """Adapter slots of the ring. A replica that restarts keeps its slots for `ring.slotGrace`."""
+        return self.view.ring_adapters if np.isinf(self.fewer_since_s) else self.memory.slots
+
+    @cached_property
     def on_ring(self) -> int:
         """Adapters of tenants that are not COLD; HOT ones too, since the ring takes over when their group is down."""
         return int(self.view.adapters[self.before != TIER_COLD].sum())
@@ -139,7 +153,7 @@ class Tenants:
 
         While everything fits twice, a quiet tenant's slot is of no use to anybody, and it stays.
         """
-        slots = self.view.ring_adapters
+        slots = self.slots
         return 0 if slots is None else max(0, self.on_ring - slots // 2)
 
     def rows(self, tenants: list[str]) -> npt.NDArray[np.int64]:

@@ -111,3 +111,20 @@ def test_tenants_without_adapters_need_no_slot():
 def test_an_override_to_the_ring_pushes_the_least_valuable_out():
     plan = Fleet(slots=1).tick({"a": load(10.0), "b": {}}, overrides=[override("b", Tier.WARM)])
     assert tiers(plan) == {"a": "cold", "b": "warm"}
+
+
+def test_a_replica_that_restarts_keeps_its_slots_for_the_grace_and_nobody_is_demoted():
+    tenants = {f"t{i}": load(10.0 + i) for i in range(4)}
+    fleet = Fleet(slots=4)
+    fleet.tick(tenants)
+    assert fleet.ticks(tenants, for_s=540.0, slots=2).counts()[Tier.COLD] == 0
+    assert fleet.tick(tenants, slots=4).counts()[Tier.COLD] == 0
+    assert fleet.ticks(tenants, for_s=600.0, slots=2).counts()[Tier.COLD] == 0
+    assert fleet.tick(tenants, 60.0, slots=2).counts()[Tier.COLD] == 2
+
+
+def test_slots_that_nobody_can_count_demote_nobody():
+    tenants = {f"t{i}": load(10.0 + i) for i in range(4)}
+    fleet = Fleet(slots=4)
+    fleet.tick(tenants)
+    assert fleet.ticks(tenants, for_s=3600.0, slots=None).counts()[Tier.COLD] == 0
