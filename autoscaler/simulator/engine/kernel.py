@@ -174,7 +174,7 @@ def _decode_all(v: EngineView) -> tuple[int, int]:
     least = batch[0, a.B_LEFT]
     for i in range(running):
         computed = batch[i, a.B_COMPUTED]
-        if batch[i, a.B_TARGET] - computed != 1:
+        if batch[i, a.B_TARGET] - computed != 1 or batch[i, a.B_FIRST] == 1:
             return NONE, 0
         context += computed
         blocks += int(computed % BLOCK_TOKENS == 0)
@@ -207,7 +207,7 @@ def _schedule_running(v: EngineView) -> tuple[int, int, int, int, float]:
             break
         number[a.FREE_BLOCKS] -= need
         budget -= takes
-        if lacks == 1:
+        if lacks == 1 and batch[i, a.B_FIRST] == 0:
             decoding += takes
             context += computed * takes
         else:
