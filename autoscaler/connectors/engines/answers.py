@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,7 +36,8 @@ UPDATING_OFF = (
 )
 # Statuses of proxies and overloaded servers, and of credentials that may be put right without a restart.
 PASSING = frozenset({401, 403, 408, 425, 429, 502, 503, 504})
-RANK_WORDS = ("rank", "max_lora_rank", "max-lora-rank")
+# Not any `rank`: engines also have ranks that fail and come back.
+RANK_TOO_HIGH = re.compile(r"lora[ _-]rank", re.IGNORECASE)
 MISSING_WORDS = ("not found", "cannot be found", "does not exist", "not loaded", "no adapter")
 
 
@@ -49,7 +51,7 @@ def load_answer(status: int, body: str) -> Answer:
         return Answer(Verdict.ALREADY, words)
     if route_missing(status, body):
         return Answer(Verdict.UPDATING_OFF, UPDATING_OFF)
-    if status in PASSING or (status >= 500 and not any(word in lower for word in RANK_WORDS)):
+    if status in PASSING or (status >= 500 and not RANK_TOO_HIGH.search(words)):
         return Answer(Verdict.BUSY, f"{status}: {words}")
     return Answer(Verdict.REFUSED, f"{status}: {words}")
 

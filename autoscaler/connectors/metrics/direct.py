@@ -202,9 +202,10 @@ class DirectScrape:
     ) -> tuple[Traffic, PairTraffic, Signal, dict[str, str]]:
         conditions = router_conditions(self._router_failures)
         rates = self._routers.rates(now_s)
-        if rates is None:
-            why = "no router is configured" if not self._settings.router_urls else "no router was scraped twice"
-            why = next(iter(self._router_failures.values()), why)
+        silent = self._routers.silent(self._settings.router_urls, now_s)
+        if rates is None or silent:
+            why = "no router is configured" if not silent else f"router {silent[0]} was not scraped twice"
+            why = self._router_failures.get(silent[0], why) if silent else why
             return Traffic.unknown(len(catalogue.ids)), PairTraffic.none(), Missing(why), conditions
         if not self._routers.shows_requests and _busy(signals.values()):
             conditions |= silent_router(self._settings.router.requests, self._router_names)

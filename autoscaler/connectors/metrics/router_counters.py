@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -98,6 +98,18 @@ class RouterCounters:
         """Keep only these routers."""
         for gone in self._targets.keys() - set(targets):
             del self._targets[gone]
+
+    def silent(self, targets: Iterable[str], now_s: float) -> tuple[str, ...]:
+        """Routers without two fresh scrapes, ascending: a sum without them would be too low."""
+        return tuple(
+            sorted(
+                name
+                for name in targets
+                if (target := self._targets.get(name)) is None
+                or not target.history
+                or target.window(now_s, self._max_age_s) is None
+            )
+        )
 
     def in_flight(self, now_s: float) -> dict[str, float]:
         """Requests that routers have open, by the replica's address; only of routers that were heard."""

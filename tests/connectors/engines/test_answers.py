@@ -36,6 +36,7 @@ RANK = "LoRA rank 64 is greater than max_lora_rank 16."
         (400, '{"success": false, "error_message": "LoRA adapter a1 is already loaded"}', Verdict.ALREADY),
         (404, nested("Loading lora a1 failed: No adapter found for /nowhere", "NotFoundError", 404), Verdict.REFUSED),
         (500, nested(RANK, "InternalServerError", 500), Verdict.REFUSED),
+        (500, nested("NCCL error on rank 1", "InternalServerError", 500), Verdict.BUSY),
         (500, nested("CUDA out of memory", "InternalServerError", 500), Verdict.BUSY),
         (400, nested("The lora name 'base' is the base model's", "InvalidUserInput", 400), Verdict.REFUSED),
         (400, nested("[{'type': 'missing'}]", "Bad Request", 400), Verdict.REFUSED),

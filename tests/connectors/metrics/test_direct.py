@@ -244,6 +244,26 @@ async def test_a_silent_router_of_an_idle_fleet_saw_no_traffic(
     np.testing.assert_array_equal(seen.traffic.requests_per_s, [0.0, 0.0])
 
 
+async def test_traffic_of_some_routers_is_not_taken_for_that_of_all(
+    pages: Pages, session: aiohttp.ClientSession, clock: SetClock
+) -> None:
+    urls = {name: f"http://{pages.address}/{name}" for name in ("one", "two")}
+    source = scraper(session, clock, router_urls=urls)
+    for i in range(3):
+        clock.at_s += 20
+        pages.by_path = {f"/{n}": f'envoy_llm_requests{{adapter="a1",upstream="u"}} {i * 20}\n' for n in urls}
+        seen = await source.read(clock.at_s, CATALOGUE, [])
+    assert seen.traffic.requests_per_s.tolist() == [2.0, 0.0]
+    del pages.by_path["/two"]
+    clock.at_s += 20
+    still = await source.read(clock.at_s, CATALOGUE, [])
+    assert still.traffic.requests_per_s[0] > 0
+    clock.at_s += 60
+    gone = await source.read(clock.at_s, CATALOGUE, [])
+    assert np.isnan(gone.traffic.requests_per_s).all()
+    assert gone.freshness["traffic"] == Missing(f"{urls['two']} answered 503")
+
+
 async def test_a_router_that_does_not_answer_is_named(
     pages: Pages, session: aiohttp.ClientSession, clock: SetClock
 ) -> None:
