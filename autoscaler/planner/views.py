@@ -99,7 +99,7 @@ def scale_view(
         hot_tenants=hot,
         asked=frozenset(name for name, tenant in hot.items() if _asked(tenant, tiers, policy)),
         unplaced_adapters=tiers.unplaced_adapters,
-        ring_adapters=ring_adapters(observation, policy),
+        wanted_adapters=tiers.wanted_adapters,
         churn_left=churn_left,
     )
 

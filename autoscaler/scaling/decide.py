@@ -62,7 +62,7 @@ def decide_scale(
         )
         for scene in scenes
     }
-    conditions, memory = _since(_conditions(scenes, view, policy), memory, now_s)
+    conditions, memory = _since(_conditions(scenes), memory, now_s)
     remove = frozenset(
         scene.group.name for scene in scenes if not scene.wanted and decisions[scene.group.name].desired == 0
     )
@@ -100,7 +100,9 @@ def _scene(
         policy=policy,
         now_s=now_s,
         wanted=wanted,
-        slot_replicas=_slot_replicas(view, policy)[0] if group.tier is Tier.WARM else 0,
+        slots=_slots(view, policy),
+        wanted_adapters=view.wanted_adapters if group.tier is Tier.WARM else 0,
+        unplaced_adapters=view.unplaced_adapters if group.tier is Tier.WARM else 0,
         churn_left=view.churn_left or group.tier is not Tier.WARM,
         changes_left=policy.budget.max_changes_per_hour - len(memory.changes_s),
     )
@@ -169,17 +171,14 @@ def _claim(scene: Scene, desired: int, view: ScaleView, over: bool) -> Claim:
     )
 
 
-def _slot_replicas(view: ScaleView, policy: FleetPolicy) -> tuple[int, int]:
-    """(replicas, adapters each) at which nothing is short of an adapter slot; (0, 0) where nothing is."""
-    if view.unplaced_adapters <= 0 or view.ring_adapters is None:
-        return 0, 0
-    warm = [r for r in view.replicas if r.group == "warm" and r.state is ReplicaState.READY]
-    seen = warm[0].limits if warm else EngineLimits()
-    each = max(1, math.floor(policy.limits(Tier.WARM, seen).max_loras * policy.tiering.slot_fill_ratio))
-    return math.ceil((view.ring_adapters + view.unplaced_adapters) / each), each
+def _slots(view: ScaleView, policy: FleetPolicy) -> int:
+    """Adapter slots of one warm replica that residents may take up, at least 1."""
+    ready = [r for r in view.replicas if r.group == "warm" and r.state is ReplicaState.READY]
+    limits = policy.limits(Tier.WARM, ready[0].limits if ready else EngineLimits())
+    return max(1, math.floor(limits.max_loras * policy.tiering.slot_fill_ratio))
 
 
-def _conditions(scenes: list[Scene], view: ScaleView, policy: FleetPolicy) -> dict[str, str]:
+def _conditions(scenes: list[Scene]) -> dict[str, str]:
     """What an operator must know that is no decision."""
     out: dict[str, str] = {}
     for scene in scenes:
@@ -194,22 +193,23 @@ def _conditions(scenes: list[Scene], view: ScaleView, policy: FleetPolicy) -> di
                 f"{scene.group.foreign_actor} changed the replicas of {name} to {scene.current}; scaling holds until "
                 "only one of the two acts on it"
             )
+        if scene.unplaced_adapters:
+            out["AdapterSlotsShort"] = _shortage(scene)
         if scene.contradicted:
             out[f"SignalsContradict/{name}"] = (
                 f"routers saw {_shown(scene.demand.requests_per_s)} requests/s for {name}, its engines say otherwise; "
                 "is there traffic past the routers, or a stale exporter?"
             )
-    replicas, each = _slot_replicas(view, policy)
-    if replicas:
-        warm = next((s for s in scenes if s.group.tier is Tier.WARM), None)
-        now = warm.current if warm is not None else 0
-        total = (view.ring_adapters or 0) + view.unplaced_adapters
-        slots = math.ceil(total / max(now, 1) / policy.tiering.slot_fill_ratio)
-        out["AdapterSlotsShort"] = (
-            f"{view.unplaced_adapters} adapters with demand have no adapter slot on {now} replicas of {each} each; "
-            f"{replicas} replicas, or {slots} adapter slots in each, would hold all {total}"
-        )
     return out
+
+
+def _shortage(scene: Scene) -> str:
+    now = max(scene.current, 1)
+    needed = math.ceil(scene.wanted_adapters / now / scene.policy.tiering.slot_fill_ratio)
+    return (
+        f"{scene.unplaced_adapters} adapters with demand have no adapter slot on {now} replicas of {scene.slots} each; "
+        f"{scene.slot_replicas} replicas, or {needed} adapter slots in each, would hold all {scene.wanted_adapters}"
+    )
 
 
 def _since(found: dict[str, str], memory: ScalingMemory, now_s: float) -> tuple[tuple[Condition, ...], ScalingMemory]:

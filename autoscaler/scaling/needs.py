@@ -108,7 +108,7 @@ def forecast(scene: Scene) -> Step | None:
 
 def adapter_slots(scene: Scene) -> Step | None:
     """Adapter count never drives replicas, unless the policy says `onAdapterSlotShortage: grow`."""
-    if scene.policy.scaling.on_adapter_slot_shortage is not SlotShortage.GROW or not scene.slot_replicas:
+    if scene.policy.scaling.on_adapter_slot_shortage is not SlotShortage.GROW or not scene.unplaced_adapters:
         return None
     text = f"{scene.slot_replicas} replicas hold every adapter that has demand (onAdapterSlotShortage: grow)"
     return Step(Reason.ADAPTER_SLOTS_SHORT, scene.slot_replicas, text)

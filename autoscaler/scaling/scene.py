@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from autoscaler.domain.diagnosis import Cause
@@ -21,7 +22,8 @@ class Scene:
 
     Attributes:
         wanted: whether anybody needs the group at all; only a hot group can be unwanted.
-        slot_replicas: replicas at which every adapter with demand would have an adapter slot; 0 where none is short.
+        slots: adapter slots of one replica that residents may take up.
+        wanted_adapters, unplaced_adapters: that ask for one, and those of them that have none; 0 in other groups.
         changes_left: changes of replica counts left in this hour, over all groups.
     """
 
@@ -36,7 +38,9 @@ class Scene:
     policy: FleetPolicy
     now_s: float
     wanted: bool = True
-    slot_replicas: int = 0
+    slots: int = 1
+    wanted_adapters: int = 0
+    unplaced_adapters: int = 0
     churn_left: bool = True
     changes_left: int = 1_000_000
 
@@ -87,6 +91,11 @@ class Scene:
         """Time to first token above which the group grows."""
         own = self.policy.scaling.ttft_s
         return self.policy.slo.ttft_s if own is None else own
+
+    @property
+    def slot_replicas(self) -> int:
+        """Replicas at which every adapter with demand has an adapter slot."""
+        return math.ceil(self.wanted_adapters / self.slots)
 
     @property
     def usable_tokens_per_s(self) -> Signal:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from autoscaler.domain.decisions import Reason, Step
 from autoscaler.domain.diagnosis import Cause
 from autoscaler.domain.signals import Fresh, Missing
+from autoscaler.policy.words import SlotShortage
 from autoscaler.scaling.scene import Scene
 
 
@@ -62,6 +63,15 @@ def load(scene: Scene, n: int) -> Step | None:
     return None
 
 
+def adapter_slots(scene: Scene, n: int) -> Step | None:
+    """What was grown for adapter slots is not given back while they are needed."""
+    grows = scene.policy.scaling.on_adapter_slot_shortage is SlotShortage.GROW
+    if not grows or scene.slot_replicas <= n:
+        return None
+    text = f"{scene.wanted_adapters} adapters need {scene.slot_replicas} replicas of {scene.slots} adapter slots"
+    return _keep(scene, Reason.ADAPTER_SLOTS_SHORT, text)
+
+
 def horizon(scene: Scene, n: int) -> Step | None:
     """The forecast's upper band over the scale-in horizon fits n."""
     demand, usable = scene.demand.horizon_tokens_per_s, scene.usable_tokens_per_s
@@ -100,7 +110,7 @@ def churn(scene: Scene, n: int) -> Step | None:
     return None
 
 
-CONDITIONS = (signals, thrash, pending, load, horizon, stabilised, churn)
+CONDITIONS = (signals, thrash, pending, load, horizon, adapter_slots, stabilised, churn)
 
 
 def shrink(scene: Scene, recommended: int) -> tuple[Step, ...]:

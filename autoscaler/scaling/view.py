@@ -40,7 +40,7 @@ class ScaleView:
             is not needed any more.
         asked: names of those that were asked for (isolation, a pin, an override); they go before others.
         unplaced_adapters: adapters with demand that have no adapter slot (`TierPlan.unplaced_adapters`).
-        ring_adapters: what the warm group's replicas hold now, one copy each; None = unknown.
+        wanted_adapters: those and the ones that have one (`TierPlan.wanted_adapters`).
         churn_left: whether the ring's budget of moves allows a removal now.
     """
 
@@ -51,7 +51,7 @@ class ScaleView:
     hot_tenants: Mapping[str, str] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
     unplaced_adapters: int = 0
-    ring_adapters: int | None = None
+    wanted_adapters: int = 0
     churn_left: bool = True
 
 

@@ -54,6 +54,7 @@ def decide_tiers(
         since_s=since_s,
         conditions=conditions(evidence),
         unplaced_adapters=limited.unplaced_adapters,
+        wanted_adapters=limited.wanted_adapters,
         explain_row=lambda row: decision(evidence, row),
     )
     restarted = changed | (tenants.memory.tier != tenants.before)

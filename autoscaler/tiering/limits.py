@@ -22,11 +22,17 @@ STICKINESS = 1.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limited:
-    """Tiers and reasons after the limits, and the adapters with demand, or asked for, that have no adapter slot."""
+    """Tiers and reasons after the limits.
+
+    Attributes:
+        unplaced_adapters: with demand, or asked for, that have no adapter slot.
+        wanted_adapters: on the ring, and those with demand that are not.
+    """
 
     tier: Codes
     reason: npt.NDArray[np.int16]
     unplaced_adapters: int
+    wanted_adapters: int
 
 
 def limit(tenants: Tenants, tier: Codes, reason: npt.NDArray[np.int16], asked: Bools) -> Limited:
@@ -37,7 +43,9 @@ def limit(tenants: Tenants, tier: Codes, reason: npt.NDArray[np.int16], asked: B
     out, forced = _beyond_slots(tenants, tier, asked)
     tier[out], reason[out] = TIER_COLD, REASON_CODE[Reason.ADAPTER_SLOT_BUDGET]
     active = out[tenants.upper[out] >= max(tenants.cold_tokens_per_s, np.finfo(float).tiny)]
-    return Limited(tier, reason, int(tenants.view.adapters[active].sum()) + forced)
+    without = int(tenants.view.adapters[active].sum())
+    placed = int(tenants.view.adapters[tier != TIER_COLD].sum())
+    return Limited(tier, reason, without + forced, placed + without)
 
 
 def most_hot_groups(tenants: Tenants) -> int:

@@ -30,6 +30,7 @@ class TierPlan:
         since_s: when the tier after began.
         conditions: what an operator must know (`AdapterSlotsShort`).
         unplaced_adapters: adapters of active tenants, and of tenants fixed to the ring, for which there is no slot.
+        wanted_adapters: adapters that have a slot on the ring, and those with demand that have none.
         explain_row: builds one tenant's decision with its trail.
     """
 
@@ -40,6 +41,7 @@ class TierPlan:
     since_s: Floats
     conditions: tuple[Condition, ...] = ()
     unplaced_adapters: int = 0
+    wanted_adapters: int = 0
     explain_row: Callable[[int], TierDecision] = field(repr=False, default=lambda row: _unexplained(row))
 
     @cached_property

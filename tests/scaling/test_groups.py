@@ -112,7 +112,7 @@ def test_a_paused_hot_group_that_nobody_needs_stays():
     assert plan.remove == frozenset()
 
 
-SHORT = {"unplaced_adapters": 30, "ring_adapters": 28}  # four replicas of 8 slots filled to .9 hold 7 each
+SHORT = {"unplaced_adapters": 30, "wanted_adapters": 58}  # four replicas of 8 slots filled to .9 hold 7 each
 
 
 def test_short_adapter_slots_alone_never_grow_a_group():
@@ -125,6 +125,16 @@ def test_short_adapter_slots_grow_a_group_where_the_policy_says_so():
     got = warm(4, replicas(4, signals(kv=0.7)), demand(2500.0), told=told, view=SHORT)
     assert (got.recommended, got.desired, got.reason) == (9, 8, Reason.STEP_LIMIT)
     assert got.trail[0].reason is Reason.ADAPTER_SLOTS_SHORT
+
+
+def test_what_was_grown_for_adapter_slots_is_kept_while_they_are_needed():
+    told = policy(on_adapter_slot_shortage=SlotShortage.GROW)
+    low = replicas(9, signals(kv=0.05, tokens=50.0))
+    kept = warm(9, low, demand(500.0), told=told, view={"wanted_adapters": 58})
+    assert (kept.desired, kept.reason) == (9, Reason.ADAPTER_SLOTS_SHORT)
+    assert "58 adapters need 9 replicas of 7 adapter slots" in kept.trail[-1].message
+    assert warm(9, low, demand(500.0), told=told, view={"wanted_adapters": 50}).desired == 8
+    assert warm(9, low, demand(500.0), view={"wanted_adapters": 58}).desired == 8
 
 
 def conditions_of(view: ScaleView, told=None, memory=None, now_s: float = NOON) -> dict[str, tuple[str, float]]:

@@ -81,7 +81,7 @@ def views(draw: st.DrawFn) -> ScaleView:
         hot_tenants={"hot-acme": "acme", "hot-new": "new"} if wanted else {},
         asked=frozenset({"hot-acme"} if draw(st.booleans()) else ()),
         unplaced_adapters=draw(st.integers(0, 50)),
-        ring_adapters=draw(st.one_of(st.none(), st.integers(0, 100))),
+        wanted_adapters=draw(st.integers(0, 150)),
         churn_left=draw(st.booleans()),
     )
 

@@ -157,7 +157,7 @@ def contention(slots: int, adapters: tuple[str, ...], seen: ReplicaSignals, told
     wanted = GroupDemand(Fresh(float(tokens.sum())), Fresh(float(tokens.sum())), Fresh(float(rate.sum())))
     scale_view = ScaleView(
         groups, fleet, {"warm": wanted}, diagnosis, unplaced_adapters=tiers.unplaced_adapters,
-        ring_adapters=view.ring_adapters,
+        wanted_adapters=tiers.wanted_adapters,
     )  # fmt: skip
     plan, _ = decide_scale(scale_view, told, ScalingMemory(), NOON)
     return diagnosis, tiers, plan
