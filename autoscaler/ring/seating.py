@@ -130,11 +130,15 @@ class _Seating:
         )
 
     def run(self) -> None:
-        """The head on top of the tail's loads; then what the head's residents push out of full slots."""
-        self._seat(np.flatnonzero(self.loose))
-        pushed_out = self._shed_residents()
-        if len(pushed_out):
-            self._seat(pushed_out)
+        """The head on top of the tail's loads; then what its residents push out of full slots, and the strays.
+
+        A small adapter that was an exception is seated last, when slots are as full as they will be: earlier it would
+        find room at home, push a neighbour out, and the two would change places on every tick.
+        """
+        self._seat(np.flatnonzero(self.loose & ~self.strays))
+        last = np.concatenate([self._shed_residents(), np.flatnonzero(self.strays)])
+        if len(last):
+            self._seat(last)
 
     def _wanted_copies(self) -> Counts:
         before = None if self.before is None else self.before.copies_now()
@@ -154,9 +158,11 @@ class _Seating:
         loose: npt.NDArray[np.bool_] = (self.shares >= TAIL_SHARE * self.mean) & (self.loads > 0) | (
             self.copies != self.replication
         )
+        self.strays = np.zeros(len(loose), np.bool_)
         if self.before is not None:
-            loose[self.before.exception_rows()] = True
-        return loose
+            rows = self.before.exception_rows()
+            self.strays[rows[~loose[rows]]] = True
+        return loose | self.strays
 
     def _tail_sums(self) -> tuple[Floats, npt.NDArray[np.intp]]:
         """Load and residents of each slot by the hash alone. Sums of whole numbers: exact, whatever the order."""
