@@ -9,8 +9,9 @@ import numpy as np
 
 from autoscaler.domain.fleet import ReplicaState, Tier
 from autoscaler.domain.observation import Bools, Catalogue
+from autoscaler.domain.signals import Fresh
 from autoscaler.planner.scene import Scene
-from autoscaler.planner.views import COLD_GROUP
+from autoscaler.planner.views import COLD_GROUP, WARM_GROUP
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.words import Overflow
 from autoscaler.ring import (
@@ -29,6 +30,7 @@ from autoscaler.ring import (
 from autoscaler.tiering import TierPlan
 
 _HOST_FILL = 0.9  # of the host's adapters, as ring.md has it: the rest is for what arrives unasked
+_IDLE_SHARE = 0.02  # of what a replica carries
 _LEAST_HOURLY_MOVES = 100.0  # a small fleet may always rearrange itself
 
 
@@ -73,7 +75,7 @@ def place_adapters(scene: Scene, slots: SlotTable) -> Placed:
     load = np.where(scene.dedicated(), 0.0, scene.demand.adapter_tokens_per_s)[mask]
     engine = scene.limits
     residents = max(math.floor(_HOST_FILL * engine.max_cpu_loras), 1)
-    limits = Limits(residents_per_slot=residents, bound=policy.ring.load_bound_ratio)
+    limits = Limits(residents, policy.ring.load_bound_ratio, quiet_load=_quiet_load(scene))
     replication = resolve_replication(
         policy.ring.replication or "auto", load, len(wanted), max_loras=engine.max_loras, residents_per_slot=residents,
         previous=None if previous is None else previous.replication,
@@ -88,6 +90,14 @@ def place_adapters(scene: Scene, slots: SlotTable) -> Placed:
         return Placed(wish, choice, budget=budget)
     kept = within_budget(previous, wish, limits, budget)
     return Placed(kept.placement, choice, len(kept.moves), kept.cost, kept.deferred, budget - kept.cost)
+
+
+def _quiet_load(scene: Scene) -> float:
+    """Load of a slot, tokens/s, below which a fleet is idle: its one busy adapter is not copied to every slot then."""
+    capacity = scene.scale.capacity.get(WARM_GROUP)
+    if capacity is None or not isinstance(capacity.tokens_per_s, Fresh):
+        return 0.0
+    return _IDLE_SHARE * capacity.tokens_per_s.value
 
 
 def _wanted_slots(scene: Scene, slots: SlotTable) -> tuple[str, ...]:
