@@ -105,19 +105,24 @@ def ewma(rates: Doubles, half_life: float) -> Doubles:
 
 
 def peers(rates: RateWindows, settings: ForecastSettings, train_windows: int, pools: dict[str, Any]) -> dict[str, Walk]:
-    """Return persistence and the EWMA that was best on the training days, each with a band fitted there per pool."""
+    """Return persistence and the EWMA that was best on the training days, as they are and with a band fitted there.
+
+    As they are, the upper value is the value itself; the fitted band is the ratio per pool of least pinball loss.
+    """
     last = rates.rps.copy()
     for t in range(1, len(last)):
         last[t] = np.where(np.isnan(last[t]), last[t - 1], last[t])
     last = np.nan_to_num(last)
     bank = [ewma(rates.rps, half_life) for half_life in PEER_HALF_LIVES]
-    fitted: dict[str, list[tuple[Doubles, Doubles]]] = {"last_value": [], "ewma": []}
+    names = ("last_value", "ewma", "last_value_banded", "ewma_banded")
+    fitted: dict[str, list[tuple[Doubles, Doubles]]] = {name: [] for name in names}
     for buckets in settings.horizon_buckets:
         y = actuals(rates, buckets)
         past = slice(0, max(1, train_windows - buckets))
         errors = [np.nansum(np.abs(y[past] - e[past])) for e in bank]
         for name, point in (("last_value", last), ("ewma", bank[int(np.argmin(errors))])):
-            fitted[name].append((point, point * _band_ratio(y[past], point[past], pools)))
+            fitted[name].append((point, point))
+            fitted[f"{name}_banded"].append((point, point * _band_ratio(y[past], point[past], pools)))
     return {n: Walk(np.stack([p for p, _ in f]), np.stack([u for _, u in f])) for n, f in fitted.items()}
 
 

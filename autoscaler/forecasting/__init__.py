@@ -10,6 +10,7 @@ from autoscaler.forecasting.forecasts import Explanation, ForecastMethod, RateFo
 from autoscaler.forecasting.memory import ForecastMemory, empty_memory, realign
 from autoscaler.forecasting.model import GlobalModel, NotEnoughHistoryError, train
 from autoscaler.forecasting.observing import observe
+from autoscaler.forecasting.outlook import Outlook, outlook
 from autoscaler.forecasting.settings import ForecastSettings
 from autoscaler.forecasting.totals import Totals, totals
 
@@ -21,6 +22,7 @@ __all__ = [
     "ForecastSettings",
     "GlobalModel",
     "NotEnoughHistoryError",
+    "Outlook",
     "RateForecast",
     "Totals",
     "bursts",
@@ -28,6 +30,7 @@ __all__ = [
     "explain_series",
     "forecast",
     "observe",
+    "outlook",
     "realign",
     "totals",
     "train",

@@ -24,7 +24,8 @@ BASE_Z = (1.2816, 1.6449)
 """Normal scores of the levels: where the bands start before anything is learnt."""
 BOUND_Z = 3.0
 ROWS = (
-    "cell", "group", "base", "last", "fast", "table50", "table90", "model50", "model90", "mean", "p50", "p90", "p95",
+    "cell", "group", "base", "last", "fast", "table50", "table90", "table_low", "table_high",
+    "model50", "model90", "model_low", "model_high", "mean", "p50", "p90", "p95",
 )  # fmt: skip
 """Rows of an issued forecast; cell and group travel as floats, so that it is one block of memory."""
 STEP = 0.08
@@ -43,7 +44,8 @@ class Calibration:
         alpha_loss: [H, G, A] decayed absolute errors of the bases.
         loss: [H, G, 2, E] decayed pinball losses at .5 and .9.
         serving: [H, G, 2] which forecaster serves the median and the bands.
-        z: [H, G, 2] normal scores that the bands (.9, .95) are read at.
+        z: [H, G, 2, 2] normal scores that the table's and the model's bands (.9, .95) are read at: each forecaster is
+            calibrated on its own, in shadow too, so that a change of champion does not inherit the other's faults.
         covered: [H, G, 2] decayed counts of windows (actual or band above zero) inside the 90 % band, and of all such.
         total: [H, 3] decayed absolute error of the served mean, of the served median, and the actual rate.
         pooled: [H, 2] multipliers of the margin of sums (.9, .95).
@@ -90,7 +92,7 @@ def empty_calibration(settings: ForecastSettings) -> Calibration:
         alpha_loss=alpha_loss,
         loss=np.zeros((h, GROUPS, 2, FORECASTERS)),
         serving=np.full((h, GROUPS, 2), TABLE),
-        z=np.broadcast_to(np.asarray(BASE_Z), (h, GROUPS, 2)).copy(),
+        z=np.broadcast_to(np.asarray(BASE_Z), (h, GROUPS, 2, 2)).copy(),
         covered=np.zeros((h, GROUPS, 2)),
         total=np.zeros((h, 3)),
         pooled=np.full((h, 2), 1.5),
@@ -137,7 +139,7 @@ def _learn_ratios(c: Calibration, h: int, issued: Issued, y: Floats, cell: Cells
     base, y, cell = base[use], y[use], cell[use]
     weight = (base / base.mean(dtype=np.float64)) ** table.WEIGHT_POWER
     first = table.prior(len(c.counts))[h]
-    counts = table.learn(c.counts[h], cell, y / base, weight, keep, first)
+    counts = table.learn(c.counts[h], cell, y.astype(np.float64) / base, weight, keep, first)
     sums = np.stack([np.bincount(cell, v, CELLS) for v in (base, y)], axis=1)
     return replace(c, counts=_set(c.counts, h, counts), volume=_set(c.volume, h, c.volume[h] * keep + sums))
 
@@ -172,20 +174,27 @@ def _learn_losses(c: Calibration, h: int, issued: Issued, y: Floats, group: Cell
 
 
 def _learn_bands(c: Calibration, h: int, issued: Issued, y: Floats, group: Cells, keep: float) -> Calibration:
+    judged, missed_by_served = _misses(y, issued.row("p90"), group)
+    covered = c.covered[h] * keep + np.stack([judged - missed_by_served, judged], axis=1)
+    usual = covered[:, 1] * (1 - keep) + STEP_PRIOR
     z = c.z[h].copy()
-    covered = c.covered[h] * keep
-    for i, name in enumerate(("p90", "p95")):
-        band = issued.row(name)
-        counts = ((y > 0) | (band > 0)).astype(np.float64)
-        misses = ((y > band) & (counts > 0)).astype(np.float64)
-        seen, missed = np.bincount(group, counts, GROUPS), np.bincount(group, misses, GROUPS)
-        if i == 0:
-            covered += np.stack([seen - missed, seen], axis=1)
-            usual = covered[:, 1] * (1 - keep)
-        z[:, i] += STEP * (missed - (1 - LEVELS[i]) * seen) / np.maximum(usual + STEP_PRIOR, seen)
-    z = z.clip(0.0, BOUND_Z)
-    z[:, 1] = np.maximum(z[:, 1], z[:, 0])
+    for f, (low, high) in enumerate((("table_low", "table_high"), ("model_low", "model_high"))):
+        for i, name in enumerate((low, high)):
+            band = issued.row(name)
+            said = ~np.isnan(band)
+            seen, missed = _misses(y[said], band[said], group[said])
+            z[:, f, i] += STEP * (missed - (1 - LEVELS[i]) * seen) / np.maximum(usual, seen)
+    z = np.maximum.accumulate(z.clip(0.0, BOUND_Z), axis=2)
     return replace(c, z=_set(c.z, h, z), covered=_set(c.covered, h, covered))
+
+
+def _misses(y: Floats, band: Floats, group: Cells) -> tuple[Doubles, Doubles]:
+    """Return [G] windows in which the actual or the band is above zero, and of these the ones above the band."""
+    counts = ((y > 0) | (band > 0)).astype(np.float64)
+    missed = (y > band).astype(np.float64)
+    judged: Doubles = np.bincount(group, counts, GROUPS).astype(np.float64)
+    above: Doubles = np.bincount(group, missed, GROUPS).astype(np.float64)
+    return judged, above
 
 
 def _learn_totals(c: Calibration, h: int, issued: Issued, y: Floats, keep: float) -> Calibration:

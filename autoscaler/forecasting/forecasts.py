@@ -172,7 +172,8 @@ def _learnt_terms(memory: ForecastMemory, at: Shared, h: int, i: int) -> dict[st
     losses = c.loss[h, group, 1]
     terms = {
         "last_value_share": float(c.alpha()[h, group]),
-        "band_score": float(c.z[h, group, 0]),
+        "table_band_score": float(c.z[h, group, 0, 0]),
+        "model_band_score": float(c.z[h, group, 1, 0]),
         "table_loss90": float(losses[1]),
         "model_loss90": float(losses[2]),
         "usual_rate": float(at.view.usual[i]),

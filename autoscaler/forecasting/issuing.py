@@ -20,7 +20,7 @@ class Modelled:
     Attributes:
         version: the model's version; empty = no model.
         alphas: [H] share of the last value in the model's base.
-        ratios: [H, 3, S] ratios to that base at .5, .9 and .95; NaN = not modelled.
+        ratios: [H, 2, S] ratios to that base at .5 and .9; NaN = not modelled.
     """
 
     version: str
@@ -58,7 +58,8 @@ def issue(at: Shared, calibration: Calibration, h: int, modelled: Modelled) -> I
     p95 = np.maximum(np.where(bands_by_model, model_high, high), p90)
     rows = {
         "cell": cell, "group": group, "base": base, "last": view.last, "fast": view.fast,
-        "table50": table50, "table90": table90, "model50": model50, "model90": model90,
+        "table50": table50, "table90": table90, "table_low": low, "table_high": high,
+        "model50": model50, "model90": model90, "model_low": model_low, "model_high": model_high,
         "mean": base * _mean_ratio(calibration, h)[cell], "p50": p50, "p90": p90, "p95": p95,
     }  # fmt: skip
     return Issued(np.stack([rows[name] for name in ROWS]).astype(np.float32))
@@ -77,7 +78,7 @@ def _table_ratios(at: Shared, calibration: Calibration, h: int) -> Floats:
 
     A series whose signal is missing is read from the longest horizon's table: doubt grows with silence.
     """
-    z = calibration.z[h]
+    z = calibration.z[h, :, 0]
     levels = np.concatenate([[0.5, 0.9], _normal_cdf(z[:, 0]), _normal_cdf(z[:, 1])])
     groups = len(z)
 
@@ -107,13 +108,11 @@ def _model_rates(at: Shared, calibration: Calibration, h: int, modelled: Modelle
         blank = np.full_like(at.view.last, np.nan)
         return blank, blank, blank, blank
     base = base_level(at.view, modelled.alphas[h])
-    mid, upper, top = modelled.ratios[h]
-    z = calibration.z[h][at.group].astype(np.float32)
+    mid, upper = modelled.ratios[h]
+    z = calibration.z[h, :, 1][at.group].astype(np.float32)
 
     def read(score: Floats) -> Floats:
-        inner = mid + (upper - mid) * (score / np.float32(BASE_Z[0]))
-        outer = upper + (top - upper) * ((score - np.float32(BASE_Z[0])) / np.float32(BASE_Z[1] - BASE_Z[0]))
-        rate: Floats = np.where(score < BASE_Z[0], inner, outer) * base
+        rate: Floats = (mid + (upper - mid) * (score / np.float32(BASE_Z[0]))) * base
         return rate
 
     return mid * base, upper * base, read(z[:, 0]), read(z[:, 1])

@@ -12,7 +12,7 @@ from autoscaler.forecasting.issuing import Modelled
 from autoscaler.forecasting.series import Floats, SeriesState, empty_series
 from autoscaler.forecasting.settings import ForecastSettings
 
-MEMORY_VERSION = 2
+MEMORY_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +78,7 @@ def empty_memory(settings: ForecastSettings) -> ForecastMemory:
         ids=(), last_tick_s=nan, bucket_start_s=nan, open_sum=zero, open_known_s=zero, live=zero,
         ticks=np.zeros((2, 0), np.float32), tick_s=nan, expected=zero,
         series=empty_series(settings), pending=((),) * horizons, calibration=empty_calibration(settings),
-        modelled=Modelled("", (0.0,) * horizons, np.zeros((horizons, 3, 0), np.float32)),
+        modelled=Modelled("", (0.0,) * horizons, np.zeros((horizons, 2, 0), np.float32)),
     )  # fmt: skip
 
 

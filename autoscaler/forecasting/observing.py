@@ -148,7 +148,7 @@ def _modelled(
 ) -> Modelled:
     """Let the model speak for the largest tenants; silence of a day is left to the table."""
     count, horizons = len(memory.ids), len(settings.horizons_s)
-    ratios = np.full((horizons, 3, count), np.nan, np.float32)
+    ratios = np.full((horizons, 2, count), np.nan, np.float32)
     if model is None:
         return Modelled("", (0.0,) * horizons, ratios)
     view = view_at_close(series, settings)

@@ -5,6 +5,8 @@ histogram of ratio = next rate / base level. Any quantile can be read from it, n
 cost one weighted count per bucket.
 """
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,7 @@ EDGES: Doubles = np.concatenate(
 """Bin edges of the ratio: fine around 1 (2 % wide), coarse far away; the first bin holds silence."""
 BINS = len(EDGES)
 """Silence (below 1/50), 60 bins, and above 50 times."""
+_LOW, _HIGH = EDGES, np.append(EDGES[1:], _TOP * 1.5)
 PRIOR_WEIGHT = 10.0
 WEIGHT_POWER = 0.4
 """A tenant counts with its rate to this power: half-way between every tenant alike and every request alike."""
@@ -32,6 +35,7 @@ def bin_of(ratio: Floats | Doubles) -> Cells:
     return (np.searchsorted(EDGES[1:], ratio, side="right")).astype(np.int64)
 
 
+@lru_cache(maxsize=8)
 def prior(horizons: int) -> Doubles:
     """Return [H, C, B] what is believed before anything is seen: lognormal around 1, mostly silence for the silent."""
     centre = np.sqrt(EDGES[1:-1] * EDGES[2:])
@@ -43,10 +47,14 @@ def prior(horizons: int) -> Doubles:
         out[h, :, 1:-1] = density / density.sum()
         out[h, FIRST_OFF_CELL:] *= 0.1
         out[h, FIRST_OFF_CELL:, 0] = 0.9
-    return out * PRIOR_WEIGHT
+    out *= PRIOR_WEIGHT
+    out.setflags(write=False)
+    return out
 
 
-def learn(counts: Doubles, cell: Cells, ratio: Floats, weight: Floats, keep: float, first: Doubles) -> Doubles:
+def learn(
+    counts: Doubles, cell: Cells, ratio: Floats | Doubles, weight: Floats, keep: float, first: Doubles
+) -> Doubles:
     """Return [C, B] counts one bucket later: old ones decay by ``keep`` towards ``first``, new ones are added."""
     index = cell * BINS + bin_of(ratio)
     new = np.bincount(index, weight, CELLS * BINS).reshape(CELLS, BINS)
@@ -58,11 +66,9 @@ def quantiles(counts: Doubles, levels: Doubles) -> Doubles:
     """Return [C, Q] quantiles of the ratio per cell at ``levels`` (Q,), linear within bins; silence is 0."""
     share = np.cumsum(counts, axis=1)
     share /= share[:, -1:]
-    out = np.empty((len(counts), len(levels)))
-    for c, row in enumerate(share):
-        at = np.searchsorted(row, levels, side="left").clip(0, BINS - 1)
-        below = np.where(at > 0, row[at - 1], 0.0)
-        part = (levels - below) / np.maximum(row[at] - below, 1e-12)
-        low, high = EDGES[at], np.append(EDGES, _TOP * 1.5)[at + 1]
-        out[c] = np.where(at == 0, 0.0, low + part.clip(0, 1) * (high - low))
+    at = (share[:, None, :] < levels[:, None]).sum(axis=2).clip(0, BINS - 1)
+    padded = np.concatenate([np.zeros((len(share), 1)), share], axis=1)
+    below, up_to = np.take_along_axis(padded, at, axis=1), np.take_along_axis(share, at, axis=1)
+    part = ((levels - below) / np.maximum(up_to - below, 1e-12)).clip(0, 1)
+    out: Doubles = np.where(at == 0, 0.0, _LOW[at] + part * (_HIGH[at] - _LOW[at]))
     return out
