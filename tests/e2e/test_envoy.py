@@ -14,6 +14,7 @@ import pytest
 
 from autoscaler.connectors.envoy import UNKNOWN_NAME, EnvoyFilePublisher, EnvoyProcess, EnvoySettings, Mode
 from autoscaler.domain.decisions import Applied, Failed
+from autoscaler.ports import PermanentError
 from autoscaler.ring.codec import encode
 from autoscaler.ring.owners import Ring
 from autoscaler.ring.snapshot import Choice, HotGroup, Member, MemberState, Overflow, RingSnapshot, Unknown
@@ -440,3 +441,22 @@ async def test_no_name_of_a_client_becomes_a_header_of_its_own(tmp_path: Path) -
         async with call as answer:
             assert answer.status == 200
         assert set(await bench.hits()) == {"a00"}, "the body's name counts, not the client's header"
+
+
+async def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:
+    taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = taken.sockets[0].getsockname()[1]
+    try:
+        settings = EnvoySettings(tmp_path, port, free_port())
+        EnvoyFilePublisher(settings).prepare()
+        with pytest.raises(PermanentError, match=f"127.0.0.1:{port} is not free .*give another port"):
+            await EnvoyProcess(settings).start()
+    finally:
+        taken.close()
+
+
+async def test_a_configuration_that_envoy_refuses_is_told_in_its_words(tmp_path: Path) -> None:
+    settings = EnvoySettings(tmp_path, free_port(), free_port())
+    (tmp_path / "bootstrap.json").write_text('{"no_such_field": 1}')
+    with pytest.raises(PermanentError, match="no_such_field"):
+        await EnvoyProcess(settings).start()

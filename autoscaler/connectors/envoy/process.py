@@ -20,7 +20,10 @@ _POLL_S = 0.02
 
 
 class EnvoyProcess:
-    """One Envoy process. Its log is `envoy.log` in the settings' directory; several run side by side on one host."""
+    """One Envoy process. Its log is `envoy.log` in the settings' directory; several run side by side on one host.
+
+    On Linux it also ends with the thread that started it: start it from one that stays.
+    """
 
     def __init__(self, settings: EnvoySettings, *, log_level: str = "warning") -> None:
         self.settings = settings
