@@ -43,5 +43,5 @@ def test_every_condition_is_documented() -> None:
     rooms = ("metrics", "files", "stores")
     sources = [path.read_text() for room in rooms for path in sorted((ROOMS / room).glob("*.py"))]
     named = {name for source in sources for name in CONDITION.findall(source)}
-    assert {"PartialAnswer", "MetricMissing", "StoreSetAside", "PolicyInvalid", "TokensUnseen"} <= named
+    assert {"PartialAnswer", "MetricMissing", "StoreSetAside", "CatalogueInvalid", "TokensUnseen"} <= named
     assert [name for name in sorted(named) if f"`{name}" not in OBSERVATION] == []

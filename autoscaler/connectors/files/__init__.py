@@ -1,1 +1,1 @@
-"""What operators keep in files: policies and catalogues, read again when they change; an invalid one keeps the old."""
+"""What operators keep in files, read again when it changes; while the new is invalid the old stands."""
