@@ -15,7 +15,10 @@ from importlib.metadata import version
 
 from autoscaler.cli.errors import RefusedError, UsageError
 
-_COMMANDS = ("demo_options", "ring_options", "policy_options", "override_options", "explain_options", "detach_options")
+_COMMANDS = (
+    "demo_options", "run_options", "policy_options", "explain_options", "override_options", "detach_options",
+    "ring_options",
+)  # fmt: skip
 _EXTRA_OF = {
     "fastapi": "controller", "uvicorn": "controller", "aiohttp": "controller", "httpx": "controller",
     "yaml": "controller", "pydantic": "controller", "prometheus_api_client": "controller",

@@ -14,6 +14,7 @@ from pathlib import Path
 import aiohttp
 
 from autoscaler.cli.errors import UsageError
+from autoscaler.cli.local_engines import engine_options, first_ring
 from autoscaler.cli.service import SystemClock
 from autoscaler.connectors.engines.client import EngineSettings, HttpEngines
 from autoscaler.connectors.engines.dialects import VLLM as VLLM_CALLS
@@ -27,11 +28,7 @@ from autoscaler.domain.decisions import Grow
 from autoscaler.domain.observation import Catalogue
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.ports import MetricsSource
-from autoscaler.ring import Member, RingSnapshot, encode
-from autoscaler.ring.slots import slot_name
-from autoscaler.simulator.engine.profile import EngineLimits, load_profile
 from autoscaler.simulator.http.adapters import AdapterTable
-from autoscaler.simulator.http.options import DEFAULT_PROFILE, EngineOptions
 from autoscaler.simulator.http.pump import Pump
 from autoscaler.simulator.local.fleet import LocalFleet
 
@@ -115,7 +112,9 @@ async def bench(
     clock = SystemClock()
     async with contextlib.AsyncExitStack() as stack:
         pump = Pump()
-        fleet = LocalFleet(_engine_options(policy, catalogue), pump, port_base=ports.engines)
+        fleet = LocalFleet(
+            engine_options(policy, AdapterTable(dict.fromkeys(catalogue.sources, 16))), pump, port_base=ports.engines
+        )
         stack.push_async_callback(fleet.close)
         await fleet.apply(Grow("warm", replicas))
         settings = EnvoySettings(directory=folder / "envoy", port=ports.router, admin_port=ports.router_admin)
@@ -125,7 +124,7 @@ async def bench(
         stack.push_async_callback(process.stop)
         await process.start()
         await fleet.wait_ready()
-        await envoy.publish(1, await _first_ring(policy, catalogue, fleet))
+        await envoy.publish(1, first_ring(policy, catalogue, await fleet.replicas()))
         session = await stack.enter_async_context(aiohttp.ClientSession())
         engine_settings = EngineSettings(
             VLLM_CALLS, policy.engine.loading.parallel_per_replica, policy.engine.loading.timeout_s,
@@ -134,34 +133,6 @@ async def bench(
         engines = HttpEngines(policy.name, engine_settings, session, clock)
         metrics, origin = await _metrics(stack, policy, ports, folder, settings, session, fleet)
         yield Bench(fleet, pump, envoy, settings, engines, metrics, origin)
-
-
-def _engine_options(policy: FleetPolicy, catalogue: Catalogue) -> EngineOptions:
-    limits = policy.engine.limits
-    slots = limits.max_loras or 8
-    return EngineOptions(
-        profile=load_profile(DEFAULT_PROFILE),
-        limits=EngineLimits(
-            max_loras=slots,
-            max_cpu_loras=limits.max_cpu_loras or slots,
-            max_lora_rank=limits.max_lora_rank or 16,
-            max_num_seqs=limits.max_num_seqs or 64,
-        ),
-        base_model=policy.base_model,
-        files=AdapterTable(dict.fromkeys(catalogue.sources, 16)),
-        resolver=policy.engine.resolver,
-        stream_interval_tokens=32,
-        start_up_s=policy.scaling.startup_s,
-    )
-
-
-async def _first_ring(policy: FleetPolicy, catalogue: Catalogue, fleet: LocalFleet) -> bytes:
-    """Membership only, by plain hashing: what is there before the controller takes over."""
-    members = tuple(Member(r.id, r.address, slot=slot_name(number)) for number, r in enumerate(await fleet.replicas()))
-    snapshot = RingSnapshot(
-        policy.name, 1, "2000-01-01T00:00:00Z", 2, members, warm=catalogue.ids, base_models=(policy.base_model,)
-    )
-    return encode(snapshot)
 
 
 async def _metrics(

@@ -14,8 +14,8 @@ from autoscaler.simulator.traffic.generated import Burst, GeneratedTrace, Genera
 from autoscaler.simulator.traffic.requests import open_trace
 
 ADAPTERS = 50
-RATE_RPS = 88.0
-"""What eight engines of 8 adapter slots cannot carry sprayed (about 60), and carry where each sees 7 adapters."""
+RATE_RPS = 44.0
+"""What eight engines of 8 adapter slots cannot carry sprayed, and carry where each sees 7 adapters."""
 
 CARRIED_RPS = 90.0
 """What client, Envoy and engines carry together on two cores with room to spare (`python -m benchmarks.engines`)."""
@@ -142,7 +142,7 @@ def _scale(trace: Trace, options: DemoOptions, seconds: float) -> float:
 
 def _settings(rate_rps: float, bursts: tuple[Burst, ...] = ()) -> GeneratorSettings:
     return GeneratorSettings(
-        adapters=ADAPTERS, rate_rps=rate_rps, zipf_exponent=0.8, bursts=bursts, prompt_tokens=250, output_tokens=100,
+        adapters=ADAPTERS, rate_rps=rate_rps, zipf_exponent=0.8, bursts=bursts, prompt_tokens=250, output_tokens=220,
         tokens_spread=0.3, window_s=2.0,
     )  # fmt: skip
 

@@ -82,7 +82,9 @@ class Service:
         try:
             state.mkdir(parents=True, exist_ok=True)
             self.stores = SqliteStores(state / "state.db", clock.now_s)
-            self.lease = FileLease(state / "lease.json", f"{socket.gethostname()}-{os.getpid()}", lease_s)
+            self.lease = FileLease(
+                state / "lease.json", f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}", lease_s
+            )
         except (OSError, PermanentError, TemporaryError) as error:
             raise UsageError(f"the state folder {state} cannot be used: {error}") from error
         self._lease_s = lease_s
@@ -117,14 +119,24 @@ class Service:
         return {name: c.latest for name, c in self._controllers.items() if c.latest is not None}
 
     async def serve(self) -> None:
-        """Lead if nobody else does, tick every fleet, answer the API; until cancelled."""
+        """Lead if nobody else does, tick every fleet, answer the API; until cancelled.
+
+        Raises UsageError where the API cannot listen.
+        """
+        _check_free(self.listen)
         server = self._server()
-        async with asyncio.TaskGroup() as self._running:
-            self._running.create_task(self._renew())
-            self._running.create_task(_answer(server))
-            self._running.create_task(self._stay_detached())
-            for controller in self._controllers.values():
-                self._running.create_task(controller.run())
+        try:
+            async with asyncio.TaskGroup() as self._running:
+                self._running.create_task(self._renew())
+                self._running.create_task(_answer(server))
+                self._running.create_task(self._stay_detached())
+                for controller in self._controllers.values():
+                    self._running.create_task(controller.run())
+        except BaseExceptionGroup as group:
+            usage = group.subgroup(UsageError)
+            raise usage.exceptions[0] if usage is not None else group from None
+        finally:
+            self._running = None
 
     async def let_go(self, fleet: str) -> tuple[str, ...]:
         """Open the fleet's gates and remove our marks, where its platform has any; a sentence for each thing done."""
@@ -191,6 +203,19 @@ class Service:
         return f"not observed yet: {', '.join(waiting)}" if waiting else ""
 
 
+def _check_free(listen: Listen) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in listen.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((listen.host, listen.port))
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise UsageError(
+                f"the API cannot listen on {listen.host}:{listen.port}: {reason}; stop what uses it, or choose another "
+                "one (`listen.port` in the settings)"
+            ) from error
+
+
 async def _answer(server: uvicorn.Server) -> None:
     """Serve without uvicorn's own signal handlers: who composed this process decides when it ends."""
     try:
@@ -200,3 +225,6 @@ async def _answer(server: uvicorn.Server) -> None:
             f"the API cannot listen on {server.config.host}:{server.config.port}: is the port in use? "
             "choose another one"
         ) from error
+    finally:
+        for listener in getattr(server, "servers", ()):
+            listener.close()

@@ -120,7 +120,7 @@ class Section:
             return
         names = [k.name for k in keys(self.of)]
         hint = f"; it belongs in {report.homes[name]}" if name in report.homes else nearest(name, names)
-        message = f"`{shown(name)}` is no key of {path or 'a policy'}{hint}"
+        message = f"`{shown(name)}` is no key of {path or 'this file'}{hint}"
         report.add(join(path, name), "an unknown key", "one of " + ", ".join(names), message)
 
     def write(self, value: Any) -> dict[str, Any]:

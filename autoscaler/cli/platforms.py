@@ -1,0 +1,78 @@
+"""Where fleets run: what a platform makes of a fleet's policy and settings, so that the same loop drives each."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from importlib import import_module
+
+import aiohttp
+
+from autoscaler.cli.settings import FleetWiring, Platform, Settings
+from autoscaler.connectors.routers.hub import RingHub
+from autoscaler.connectors.stores.sqlite import SqliteStores
+from autoscaler.controller.observe import World
+from autoscaler.domain.observation import Catalogue
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.ports import Clock
+
+PLATFORMS: Mapping[Platform, str] = {Platform.LOCAL: "autoscaler.cli.platform_local"}
+"""Platform -> the module whose `build(context, stack)` is its Builder; imported where it is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetContext:
+    """What a platform is told of one fleet.
+
+    Attributes:
+        policy, catalogue: the last valid ones, now.
+    """
+
+    policy: Callable[[], FleetPolicy]
+    catalogue: Callable[[], Catalogue]
+    settings: Settings
+    stores: SqliteStores
+    session: aiohttp.ClientSession
+    clock: Clock
+
+    @property
+    def name(self) -> str:
+        """The fleet's name."""
+        return self.policy().name
+
+    @property
+    def wiring(self) -> FleetWiring:
+        """The fleet's own settings."""
+        return self.settings.fleet(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltFleet:
+    """One fleet on its platform.
+
+    Attributes:
+        world: what it is seen and changed through.
+        hub: its ring, as the API shows it.
+        follow: called before each tick with the policy of that tick, for routers whose mode follows it.
+        frozen: why nothing may be done, empty where something may.
+        config_map: a ConfigMap's text, for catalogues that live in one.
+        told: sentences for the operator at the start.
+    """
+
+    world: World
+    hub: RingHub
+    follow: Callable[[FleetPolicy], Awaitable[None]] | None = None
+    frozen: Callable[[], str] = lambda: ""
+    config_map: Callable[[str], bytes | None] | None = None
+    told: tuple[str, ...] = ()
+
+
+Builder = Callable[[FleetContext, AsyncExitStack], Awaitable[BuiltFleet]]
+"""Makes a fleet; what must end with the process is pushed on the stack. Raises UsageError, PermanentError."""
+
+
+def builder(platform: Platform) -> Builder:
+    """The builder of a platform."""
+    found: Builder = import_module(PLATFORMS[platform]).build
+    return found

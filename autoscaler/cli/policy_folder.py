@@ -1,0 +1,134 @@
+"""A folder of policies and their catalogues, read again when they change; what is invalid keeps what was."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from autoscaler.cli.errors import UsageError
+from autoscaler.connectors.files.catalogue import CatalogueReader
+from autoscaler.connectors.files.watched import WatchedFile
+from autoscaler.controller.loop import Wanted
+from autoscaler.domain.observation import Catalogue
+from autoscaler.policy.loading import parse_policies
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.policy.nodes import PolicyError
+from autoscaler.policy.words import Mode
+
+_log = logging.getLogger(__name__)
+_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(slots=True)
+class _Fleet:
+    """One fleet's last valid policy, where it was, and why a newer one was not taken."""
+
+    policy: FleetPolicy
+    path: Path
+    reader: CatalogueReader
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    trouble: str = ""
+
+
+class PolicyFolder:
+    """All policies of one folder.
+
+    Args:
+        folder: with `*.yaml` and `*.yml`; other files are left alone.
+        now_s: the clock of the controller and of the file system's times.
+    """
+
+    def __init__(self, folder: Path, now_s: Callable[[], float]) -> None:
+        self._folder, self._now_s = folder, now_s
+        self._files: dict[Path, WatchedFile[bytes]] = {}
+        self._contents: dict[str, bytes] = {}
+        self._fleets: dict[str, _Fleet] = {}
+        self.errors: Mapping[str, tuple[PolicyError, ...]] = {}
+
+    def look(self) -> tuple[str, ...]:
+        """Read what has changed; the fleets that have or had a valid policy, ascending. Raises UsageError at first.
+
+        A fleet whose file is gone keeps its last policy: a deleted file is more often a mistake than a wish, and
+        `detach` is how a fleet is let go.
+        """
+        contents = self._read()
+        if contents != self._contents or not self._fleets:
+            self._contents = contents
+            self._take(contents)
+        return tuple(sorted(self._fleets))
+
+    def policy(self, fleet: str) -> FleetPolicy:
+        """The last valid policy."""
+        return self._fleets[fleet].policy
+
+    def catalogue(self, fleet: str) -> Catalogue:
+        """The last valid catalogue."""
+        return self._fleets[fleet].catalogue
+
+    def reads_config_maps(self, fleet: str, config_map: Callable[[str], bytes | None]) -> None:
+        """Let the fleet's catalogue live in a ConfigMap, which `config_map` reads."""
+        known = self._fleets[fleet]
+        known.reader = CatalogueReader(known.path.parent, self._now_s, self._now_s, config_map)
+
+    def wanted(self, fleet: str, seen: Mapping[str, str]) -> Wanted:
+        """What operators want of a fleet now. `seen`: adapters that engines list, for policies without a catalogue."""
+        self.look()
+        known = self._fleets[fleet]
+        found = known.reader.look(known.policy, seen)
+        conditions = dict(known.reader.conditions)
+        if known.trouble:
+            conditions["PolicyInvalid"] = known.trouble
+        if found is None:
+            # No list of adapters at all is not an empty one: nothing may be unloaded or moved for it.
+            return Wanted(replace(known.policy, mode=Mode.ADVISE), Catalogue(), conditions)
+        known.catalogue = found
+        return Wanted(known.policy, found, conditions)
+
+    def _read(self) -> dict[str, bytes]:
+        """Content by file name; a file that is being written counts as it was."""
+        try:
+            paths = sorted(p for p in self._folder.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+        except OSError as error:
+            if self._fleets:
+                return self._contents
+            raise UsageError(
+                f"{self._folder}: {(error.strerror or str(error)).lower()}; expected a folder of policies"
+            ) from error
+        self._files = {p: self._files.get(p) or WatchedFile(p, _as_it_is, self._now_s) for p in paths}
+        contents = {str(p): file.look() for p, file in self._files.items()}
+        catalogues = {
+            str(f.path.parent / f.policy.adapters.file) for f in self._fleets.values() if f.policy.adapters.file
+        }
+        return {name: text for name, text in contents.items() if text is not None and name not in catalogues}
+
+    def _take(self, contents: Mapping[str, bytes]) -> None:
+        read = parse_policies(contents)
+        named = {str(Path(f).parent / p.adapters.file) for f, p in read.policies.items() if p.adapters.file}
+        self.errors = {file: errors for file, errors in read.errors.items() if file not in named}
+        for file, policy in read.policies.items():
+            known = self._fleets.get(policy.name)
+            if known is None:
+                reader = CatalogueReader(Path(file).parent, self._now_s, self._now_s)
+                self._fleets[policy.name] = _Fleet(policy, Path(file), reader)
+            elif known.policy != policy:
+                known.policy, known.path = policy, Path(file)
+                _log.info("the policy of fleet %s has changed: %s", policy.name, file)
+        valid = {p.name for p in read.policies.values()}
+        for name, fleet in self._fleets.items():
+            fleet.trouble = "" if name in valid else _trouble(fleet, self.errors)
+            if fleet.trouble:
+                _log.warning("fleet %s: %s", name, fleet.trouble)
+
+
+def _as_it_is(content: bytes) -> bytes:
+    return content
+
+
+def _trouble(fleet: _Fleet, errors: Mapping[str, tuple[PolicyError, ...]]) -> str:
+    found = errors.get(str(fleet.path))
+    if found is None:
+        return f"{fleet.path} is gone; the last valid policy stands (`lora-autoscaler detach` lets go of a fleet)"
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"{found[0]}{more}; the last valid policy stands"
