@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from autoscaler.connectors.stores.database import Database
 from autoscaler.domain.decisions import DecisionRecord, Reason, Step
@@ -52,9 +51,8 @@ class SqliteDecisions:
 
 
 def _written(record: DecisionRecord) -> str:
-    kept = asdict(record)
     return json.dumps(
-        {name: kept[name] for name in FIELDS}
+        {name: getattr(record, name) for name in FIELDS}
         | {"trail": [[s.reason, s.value, s.message] for s in record.trail], "data": dict(record.data)},
         separators=(",", ":"),
     )
