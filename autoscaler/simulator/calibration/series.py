@@ -101,7 +101,9 @@ def fit_from_series(series: ReplicaSeries, shipped: EngineProfile, limits: Engin
         shipped_error=float(np.abs(shares.sum(axis=1) - 1).mean()),
         ttft_floor_ratio=_ttft_floor(series, design @ factor, good),
     )
-    provenance = {"source": f"{confidence.samples} samples of own replicas, scaled from {shipped.name} {shipped.version}"}
+    provenance = {
+        "source": f"{confidence.samples} samples of own replicas, scaled from {shipped.name} {shipped.version}"
+    }
     profile = replace(_scaled(shipped, factor), name=name, version="1", provenance=provenance)
     return SeriesFit(profile, confidence)
 
