@@ -14,17 +14,17 @@ class CapacityMemory:
     """What one replica was seen to carry, prompt and completion tokens/s.
 
     Attributes:
-        saturated_tokens_per_s: moving average of the throughput under saturation.
-        saturated_samples: ticks behind it; it counts from three on.
+        tokens_per_s: moving average of what a replica carries at its targets.
+        samples: ticks behind it; it counts from three on.
         proven_tokens_per_s: highest throughput carried without pressure; it fades by half in twelve hours.
-        saturated_since_s: since when some replica is saturated, None while none is.
+        queued_since_s: since when requests have waited for compute on some replica, None while none do.
         at_s: the last update.
     """
 
-    saturated_tokens_per_s: float = 0.0
-    saturated_samples: int = 0
+    tokens_per_s: float = 0.0
+    samples: int = 0
     proven_tokens_per_s: float = 0.0
-    saturated_since_s: float | None = None
+    queued_since_s: float | None = None
     at_s: float = 0.0
 
 

@@ -1,0 +1,98 @@
+"""What one replica carries: stated, or learnt from what it was seen to carry; thrash and illness teach nothing."""
+
+import pytest
+
+from autoscaler.domain.diagnosis import Cause, Diagnosis, ReplicaFinding
+from autoscaler.domain.fleet import ReplicaState
+from autoscaler.domain.signals import Fresh, Missing
+from autoscaler.scaling import ScalingMemory, capacity_of
+from autoscaler.scaling.capacity import learn
+from autoscaler.scaling.memory import CapacityMemory, GroupMemory
+from tests.scaling.building import NOON, policy, replicas, signals
+
+TOLD = policy(capacity=None)
+
+
+def learnt(seen, ticks: int = 5, diagnosis: Diagnosis | None = None, state=ReplicaState.READY) -> CapacityMemory:
+    """Memory after some ticks of two replicas that look so."""
+    memory = CapacityMemory()
+    for tick in range(ticks):
+        fleet = replicas(2, seen, state=state)
+        memory = learn(memory, fleet, diagnosis or Diagnosis(), TOLD, NOON + 15.0 * tick)
+    return memory
+
+
+def of(memory: CapacityMemory, told=TOLD, group: str = "warm"):
+    return capacity_of(ScalingMemory({"warm": GroupMemory(NOON, capacity=memory)}), told, group)
+
+
+def test_near_its_kv_target_a_replica_says_what_it_would_carry_there():
+    got = of(learnt(signals(kv=0.72, tokens=900.0)))
+    assert (got.tokens_per_s.value, got.source) == (pytest.approx(1000.0), "measured")
+
+
+def test_far_from_its_targets_it_only_says_what_it_carried():
+    got = of(learnt(signals(kv=0.4, tokens=900.0)))
+    assert got.tokens_per_s == Missing("no replica came near its targets yet")
+    assert (got.proven_tokens_per_s, got.source) == (900.0, "proven")
+
+
+def test_a_queue_says_what_it_carries_once_the_rates_cover_it():
+    busy = signals(kv=0.3, waiting=9.0, tokens=1200.0)
+    assert of(learnt(busy, ticks=4)).source == "unknown"
+    assert of(learnt(busy, ticks=7)).tokens_per_s.value == pytest.approx(1200.0)
+
+
+def test_three_ticks_make_a_measurement():
+    assert of(learnt(signals(kv=0.72, tokens=900.0), ticks=2)).source == "proven"
+    assert of(learnt(signals(kv=0.72, tokens=900.0), ticks=3)).source == "measured"
+
+
+def test_a_change_of_mix_is_followed():
+    memory = learnt(signals(kv=0.8, tokens=1000.0), ticks=20)
+    for tick in range(40):
+        memory = learn(memory, replicas(2, signals(kv=0.8, tokens=400.0)), Diagnosis(), TOLD, NOON + 1000 + 15.0 * tick)
+    assert memory.tokens_per_s == pytest.approx(400.0, rel=0.03)
+
+
+@pytest.mark.parametrize("cause", [Cause.THRASH, Cause.BAD_REPLICA, Cause.SLOW_ADAPTER_STORE])
+def test_thrash_and_illness_teach_nothing(cause):
+    found = Diagnosis(replicas={f"warm-00{i}": ReplicaFinding(f"warm-00{i}", "warm", cause) for i in range(2)})
+    assert of(learnt(signals(kv=0.72, tokens=900.0), diagnosis=found)).source == "unknown"
+
+
+def test_requests_that_wait_for_adapter_slots_are_no_sign_of_capacity():
+    assert of(learnt(signals(kv=0.1, waiting=20, deferred=20, tokens=50.0), ticks=9)).source == "proven"
+
+
+def test_replicas_that_do_not_serve_yet_teach_nothing():
+    assert learnt(signals(kv=0.72), state=ReplicaState.STARTING).samples == 0
+
+
+def test_unknown_rates_teach_nothing():
+    assert of(learnt(signals(kv=0.8, tokens=None))).source == "unknown"
+
+
+def test_what_was_proven_fades_by_half_in_twelve_hours():
+    memory = learnt(signals(kv=0.2, tokens=800.0), ticks=1)
+    memory = learn(memory, replicas(1, signals(kv=0.2, tokens=100.0)), Diagnosis(), TOLD, NOON + 43_200.0)
+    assert memory.proven_tokens_per_s == pytest.approx(400.0)
+
+
+def test_what_the_policy_states_wins():
+    got = of(learnt(signals(kv=0.72, tokens=900.0)), policy(capacity=2500.0))
+    assert (got.tokens_per_s, got.source) == (Fresh(2500.0), "policy")
+
+
+def test_a_new_hot_group_is_taken_to_carry_what_warm_replicas_do():
+    assert of(learnt(signals(kv=0.72, tokens=900.0)), group="hot-acme").tokens_per_s.value == pytest.approx(1000.0)
+
+
+def test_the_same_moment_again_teaches_nothing():
+    memory = learnt(signals(kv=0.72, tokens=900.0))
+    assert learn(memory, replicas(2, signals(kv=0.8, tokens=1.0)), Diagnosis(), TOLD, memory.at_s) == memory
+
+
+def test_a_fleet_that_never_served_knows_nothing():
+    got = capacity_of(ScalingMemory(), TOLD, "warm")
+    assert (got.tokens_per_s, got.source) == (Missing("no replica was seen to serve yet"), "unknown")
