@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print every error of every file. Returns 1 where there is any. Raises UsageError for files that are not there."""
     contents = {str(p): read_bytes(p, "a policy file") for p in policy_files(arguments.files)}
     checked = parse_policies(contents)
-    errors = {file: checked.errors.get(file, ()) for file in contents} | _catalogues(checked.policies)
+    errors = {file: checked.errors.get(file, ()) for file in contents} | catalogue_errors(checked.policies)
     if arguments.json:
         print(json.dumps({file: [e.as_json() for e in found] for file, found in errors.items()}, indent=2))
     else:
@@ -43,7 +43,7 @@ def policy_files(named: list[Path]) -> list[Path]:
     return list(files)
 
 
-def _catalogues(policies: Mapping[str, FleetPolicy]) -> dict[str, tuple[PolicyError, ...]]:
+def catalogue_errors(policies: Mapping[str, FleetPolicy]) -> dict[str, tuple[PolicyError, ...]]:
     """Errors of the catalogue files that are there; one that is not may lie on another machine, and is only told."""
     found: dict[str, tuple[PolicyError, ...]] = {}
     for file, policy in policies.items():

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -107,7 +108,7 @@ class Service:
         stores = Stores(self.stores.decisions, self.stores.checkpoints)
         controller = FleetController(
             world, stores, self.lease, self.clock, wanted, self._approvals, (self.metrics.update, *subscribers),
-            lambda: self._detached(name) or frozen(),
+            lambda: self._detached(name) or frozen(), partial(self.metrics.observed_load, name),
         )  # fmt: skip
         self._controllers[name], self._hubs[name], self._actuators[name] = controller, hub, world.actuator
         if self._running is not None:

@@ -8,10 +8,11 @@ Adapter loads may outlast a tick; they go on beside it and are not started twice
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from autoscaler.controller.observe import World
 from autoscaler.domain.decisions import (
+    Applied,
     ApplyReport,
     AssignSlot,
     Drain,
@@ -36,8 +37,12 @@ ORDER: tuple[type, ...] = (Grow, AssignSlot, LoadAdapter, OpenGate, PublishRing,
 class Executor:
     """Does effects through the ports of one fleet."""
 
-    def __init__(self, world: World, lease: Lease, clock: Clock) -> None:
+    def __init__(
+        self, world: World, lease: Lease, clock: Clock, loaded: Callable[[float], None] = lambda seconds: None
+    ) -> None:
+        """`loaded` is told how long each successful adapter load took."""
         self._world = world
+        self._loaded = loaded
         self._lease = lease
         self._clock = clock
         self._loading: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
@@ -74,10 +79,14 @@ class Executor:
         return Skipped("still loading")
 
     async def _load(self, replica: Replica, effect: LoadAdapter) -> Outcome:
+        began_s = self._clock.now_s()
         try:
-            return await self._world.engines.load(replica, effect)
+            outcome = await self._world.engines.load(replica, effect)
         except (TemporaryError, PermanentError) as error:
             return _failed(error)
+        if isinstance(outcome, Applied):
+            self._loaded(self._clock.now_s() - began_s)
+        return outcome
 
     def _load_outcome(self, effect: Effect, so_far: Outcome) -> Outcome:
         if not isinstance(effect, LoadAdapter):

@@ -57,10 +57,11 @@ class FleetController:
         approvals: Callable[[FleetPlan | None], frozenset[str]],
         subscribers: tuple[Callable[[FleetView, tuple[DecisionRecord, ...]], None], ...] = (),
         frozen: Callable[[], str] = lambda: "",
+        loaded: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._world, self._stores, self._lease, self._clock = world, stores, lease, clock
         self._wanted, self._approvals, self._subscribers, self._frozen = wanted, approvals, subscribers, frozen
-        self._executor = Executor(world, lease, clock)
+        self._executor = Executor(world, lease, clock, loaded)
         self._memory: PlannerMemory | None = None
         self._store_conditions: dict[str, str] = {}
         self.latest: FleetView | None = None

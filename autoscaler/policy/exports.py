@@ -130,10 +130,15 @@ def _section(kind: Kind) -> type[Any] | None:
 
 def reference_page() -> str:
     """`docs/reference/policy.md`."""
-    return "\n".join([REFERENCE_HEADER, *_tables(PolicyDocument, "", "")])
+    return "\n".join([REFERENCE_HEADER, *reference_tables(PolicyDocument, "A policy file")])
 
 
-def _tables(of: type[Any], path: str, about: str) -> Iterator[str]:
+def reference_tables(of: type[Any], title: str) -> Iterator[str]:
+    """A dataclass of keys and all below it, as Markdown tables; `title` heads the first."""
+    return _tables(of, "", "", title)
+
+
+def _tables(of: type[Any], path: str, about: str, title: str = "") -> Iterator[str]:
     rows, below = [], []
     for item in keys(of):
         at = f"{path}.{item.name}" if path else item.name
@@ -141,7 +146,7 @@ def _tables(of: type[Any], path: str, about: str) -> Iterator[str]:
         if body is not None:
             below.append((body, at + _suffix(item.kind), item.about))
         rows.append(f"| `{item.name}` | {_default(item)} | {_cell(item)} |")
-    yield f"## `{path}`\n\n{about}\n" if path else "## A policy file\n"
+    yield f"## `{path}`\n\n{about}\n" if path else f"## {title}\n"
     yield "| key | default | meaning |"
     yield "|---|---|---|"
     yield "\n".join(rows) + "\n"
