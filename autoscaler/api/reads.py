@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_right
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from autoscaler.api import render
 from autoscaler.api.asked import Cursor, Limit, Parts, Reader, View, cursor_after, read_cursor, require
 from autoscaler.api.problems import ProblemError
 from autoscaler.domain.fleet import Tier
-from autoscaler.domain.observation import Floats
+from autoscaler.domain.observation import Bools, Floats
 from autoscaler.planner import explain
 from autoscaler.telemetry import FleetView
 
@@ -46,7 +47,7 @@ async def tenants(
     ids = view.plan.tiers.ids
     mask = np.ones(len(ids), np.bool_) if tier is None else view.plan.tiers.of(tier)
     if search:
-        mask = mask & np.fromiter((search in name for name in ids), np.bool_, len(ids))
+        mask = mask & _named(ids, search)
     rows = np.flatnonzero(mask)
     sign = -1.0 if sort.startswith("-") else 1.0
     key = sign * _sort_key(view, sort.removeprefix("-"))[rows]
@@ -58,7 +59,13 @@ async def tenants(
     page = rows[start : start + limit].tolist()
     more = start + limit < len(rows)
     after = cursor_after([float(key[start + len(page) - 1]), ids[page[-1]]]) if more and page else None
-    return render.listed((render.tenant_row(view, row) for row in page), after, total=len(rows))
+    return render.listed(render.tenant_rows(view, page), after, total=len(rows))
+
+
+def _named(ids: tuple[str, ...], search: str) -> Bools:
+    """Which ids contain a text, upper and lower case alike."""
+    wanted = search.casefold()
+    return np.fromiter((wanted in name.casefold() for name in ids), np.bool_, len(ids))
 
 
 def _start(rows: list[int], key: Any, ids: tuple[str, ...], after: list[object] | None) -> int:
@@ -96,14 +103,21 @@ async def tenant(view: View, caller: Reader, tenant: str) -> dict[str, Any]:
 
 
 @router.get("/fleets/{fleet}/adapters")
-async def adapters(view: View, caller: Reader, limit: Limit = 100, cursor: Cursor = "") -> dict[str, Any]:
+async def adapters(
+    view: View,
+    caller: Reader,
+    search: Annotated[str, Query(max_length=253)] = "",
+    limit: Limit = 100,
+    cursor: Cursor = "",
+) -> dict[str, Any]:
     """The catalogue, ascending by id, page by page."""
     ids = view.observation.catalogue.ids
+    rows = np.flatnonzero(_named(ids, search)).tolist() if search else range(len(ids))
     after = read_cursor(cursor)
-    start = 0 if after is None else int(np.searchsorted(np.asarray(ids), str(after[-1]), side="right"))
-    page = range(start, min(start + limit, len(ids)))
-    more = cursor_after([ids[page[-1]]]) if start + limit < len(ids) else None
-    return render.listed((render.adapter_row(view, row) for row in page), more, total=len(ids))
+    start = 0 if after is None else bisect_right(rows, str(after[-1]), key=ids.__getitem__)
+    page = list(rows[start : start + limit])
+    more = cursor_after([ids[page[-1]]]) if start + limit < len(rows) else None
+    return render.listed(render.adapter_rows(view, page), more, total=len(rows))
 
 
 @router.get("/fleets/{fleet}/adapters/{adapter:path}")
@@ -156,6 +170,14 @@ async def noisy_neighbours(view: View, caller: Reader) -> dict[str, Any]:
 async def adapter_thrash(view: View, caller: Reader) -> dict[str, Any]:
     """Replicas by adapter thrash, worst first, with evidence."""
     return render.listed(render.adapter_thrash(view))
+
+
+@router.get("/fleets/{fleet}/residency")
+async def residency(
+    view: View, caller: Reader, replica: Annotated[list[str] | None, Query(max_length=64)] = None
+) -> dict[str, Any]:
+    """Adapters that replicas should hold, lack and hold, of at most 64 named replicas or of all."""
+    return render.listed(render.residency(view, frozenset(replica or ())))
 
 
 @router.get("/fleets/{fleet}/costs")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from autoscaler.connectors.stores.audit import AuditEntry
 from autoscaler.domain.decisions import Condition, DecisionRecord, ScaleDecision, Trail
-from autoscaler.domain.diagnosis import TenantFinding
+from autoscaler.domain.diagnosis import Cause, TenantFinding
 from autoscaler.domain.fleet import Override, Replica, ReplicaState
 from autoscaler.domain.signals import Fresh, Signal
 from autoscaler.ring import Ring
@@ -110,13 +110,20 @@ def health(view: FleetView) -> Json:
     missing = [f"{n}: {s.why}" for n, s in view.observation.freshness.items() if not isinstance(s, Fresh)]
     if missing:
         return {"state": "unknown", "sentence": f"Signals are missing ({'; '.join(missing)}): nothing is scaled in."}
-    hurting = sorted((f for f in view.plan.diagnosis.groups.values() if f.harm > 0), key=lambda f: -f.harm)
-    if hurting:
-        worst = hurting[0]
-        return {"state": worst.cause.value, "sentence": f"{worst.message} {worst.cure}".strip()}
+    found = [f for f in view.plan.diagnosis.groups.values() if f.harm > 0 and f.cause is not Cause.NONE]
+    if found:
+        worst = max(found, key=lambda f: f.harm)
+        cure = f". What helps: {worst.cure}" if worst.cure else ""
+        return {"state": worst.cause.value, "sentence": f"{worst.group}: {worst.message}{cure}"}
     if view.conditions:
         return {"state": "attention", "sentence": view.conditions[0].message}
-    count = len(view.observation.replicas)
+    count, late = len(view.observation.replicas), int(np.count_nonzero(view.plan.demand.slo_missed))
+    if late:
+        tenants = len(view.plan.tiers.ids)
+        return {
+            "state": "attention",
+            "sentence": f"{late} of {tenants} tenants missed their SLO; no cause is known yet",
+        }
     return {
         "state": "well",
         "sentence": f"{count} replicas serve {len(view.observation.catalogue.ids)} adapters; nothing hurts.",
@@ -176,8 +183,27 @@ def _replica(view: FleetView, replica: Replica) -> Json:
     }  # fmt: skip
 
 
+def tenant_rows(view: FleetView, rows: list[int]) -> Iterator[Json]:
+    """Tenants in a list, each with the replicas that serve its adapters."""
+    catalogue = view.observation.catalogue
+    chosen = np.flatnonzero(np.isin(catalogue.tenant_index, rows)).tolist()
+    serving: dict[int, set[str]] = {row: set() for row in rows}
+    for index, found in zip(chosen, _owners_many(view, [catalogue.ids[i] for i in chosen]), strict=True):
+        serving[int(catalogue.tenant_index[index])].update(found)
+    for row in rows:
+        yield {**tenant_row(view, row), "owners": sorted(serving[row])}
+
+
+def _owners_many(view: FleetView, adapters: list[str]) -> list[list[str]]:
+    """Replicas that serve each adapter, preferred first; none before there is a ring."""
+    snapshot = view.plan.ring.snapshot
+    if snapshot is None:
+        return [[] for _ in adapters]
+    return [[m.replica for m in found.members] for found in Ring(snapshot).owners_many(adapters)]
+
+
 def tenant_row(view: FleetView, row: int) -> Json:
-    """A tenant in a list."""
+    """A tenant without its owners."""
     plan, policy = view.plan, view.policy
     name, demand = plan.tiers.ids[row], plan.demand
     finding = plan.diagnosis.tenants.get(name, TenantFinding(name))
@@ -248,8 +274,15 @@ def owners(view: FleetView, adapter: str) -> Json:
     }
 
 
+def adapter_rows(view: FleetView, rows: list[int]) -> Iterator[Json]:
+    """Adapters in a list, each with the replicas that serve it, preferred first."""
+    ids = view.observation.catalogue.ids
+    for row, found in zip(rows, _owners_many(view, [ids[row] for row in rows]), strict=True):
+        yield {**adapter_row(view, row), "owners": found}
+
+
 def adapter_row(view: FleetView, row: int) -> Json:
-    """An adapter in a list."""
+    """An adapter without its owners."""
     catalogue = view.observation.catalogue
     tenant_id = catalogue.tenant_of[row]
     return {
@@ -298,6 +331,23 @@ def noisy_neighbours(view: FleetView) -> list[Json]:
         }
         for f in found
     ]  # fmt: skip
+
+
+def residency(view: FleetView, wanted: Collection[str]) -> Iterator[Json]:
+    """What replicas should hold, lack, and are known to hold, by adapter id; `wanted` replicas, or all where empty."""
+    plan = view.plan.ring.residency
+    for replica in view.observation.replicas:
+        if wanted and replica.id not in wanted:
+            continue
+        lack = plan.lacks.get(replica.id)
+        yield {
+            "replica": replica.id, "group": replica.group, "max_loras": replica.limits.max_loras,
+            "max_cpu_loras": replica.limits.max_cpu_loras,
+            "assigned": sorted(plan.expected.get(replica.id, ())),
+            "missing": sorted(lack.absent) if lack else [],
+            "registered": None if replica.registered is None else sorted(replica.registered),
+            "resident": None if replica.resident is None else sorted(replica.resident),
+        }  # fmt: skip
 
 
 def adapter_thrash(view: FleetView) -> list[Json]:

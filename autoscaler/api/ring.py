@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import gzip
+import itertools
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -11,10 +14,10 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from autoscaler.api import render
-from autoscaler.api.asked import KnownFleet, Parts, Reader, View
+from autoscaler.api.asked import KnownFleet, Limit, Parts, Reader, View
 from autoscaler.api.problems import ProblemError
 from autoscaler.connectors.routers.hub import RingHub
-from autoscaler.ring import MEDIA_TYPE
+from autoscaler.ring import MEDIA_TYPE, Move, decode, ring_diff
 
 router = APIRouter(prefix="/v1", tags=["ring"])
 
@@ -90,6 +93,28 @@ async def ring_owners(
 ) -> dict[str, Any]:
     """Who serves an adapter, and by which rule. A name that nobody knows goes where the ring says unknown names go."""
     return {"adapter": adapter, "epoch": view.plan.ring.epoch, **render.owners(view, adapter)}
+
+
+@router.get("/fleets/{fleet}/ring/moves")
+async def ring_moves(fleet: KnownFleet, parts: Parts, caller: Reader, limit: Limit = 100) -> dict[str, Any]:
+    """What the last epochs moved, newest first, each with its first `limit` moves; none before a second epoch."""
+    return render.listed(await asyncio.to_thread(_moves, parts.hubs[fleet].recent(), limit))
+
+
+def _moves(recent: tuple[tuple[int, bytes], ...], limit: int) -> list[dict[str, Any]]:
+    pairs = reversed(list(itertools.pairwise(recent)))
+    return [_moves_of(epoch, body, _moved(before, body), limit) for (_, before), (epoch, body) in pairs]
+
+
+def _moves_of(epoch: int, body: bytes, moves: tuple[Move, ...], limit: int) -> dict[str, Any]:
+    first = [{"adapter": m.adapter, "from": m.source, "to": m.target} for m in moves[:limit]]
+    return {"epoch": epoch, "published_at": decode(body).published_at, "moves": len(moves), "items": first}
+
+
+@functools.lru_cache(maxsize=16)
+def _moved(before: bytes, after: bytes) -> tuple[Move, ...]:
+    """Epochs do not change: what one moved is worked out once."""
+    return ring_diff(decode(before), decode(after))
 
 
 def _epoch(tag: str) -> int:

@@ -3,11 +3,14 @@
 import asyncio
 import gzip
 import json
+from dataclasses import replace
 
 import httpx
+import numpy as np
 import pytest
 
-from autoscaler.ring import decode
+from autoscaler.policy.groups import Groups, HotGroups, WarmGroup
+from autoscaler.ring import decode, ring_diff
 from tests.api.conftest import Api, client
 
 FLEET = "/v1/fleets/fleet"
@@ -216,3 +219,49 @@ async def test_owners_are_those_of_the_published_ring(ann: httpx.AsyncClient, ap
     assert len(found["owners"]) >= 2
     unknown = (await ann.get(f"{FLEET}/ring/owners", params={"adapter": "who"})).json()
     assert unknown["via"] == "cold"
+
+
+async def test_lists_name_who_serves_and_are_searched_whatever_the_case(ann: httpx.AsyncClient):
+    found = (await ann.get(f"{FLEET}/adapters", params={"search": "T01"})).json()
+    assert ([a["adapter"] for a in found["items"]], found["total"]) == (["t010", "t011"], 2)
+    alone = (await ann.get(f"{FLEET}/adapters/t010")).json()["owners"]
+    assert found["items"][0]["owners"] == [o["replica"] for o in alone]
+    tenant = (await ann.get(f"{FLEET}/tenants", params={"search": "T010"})).json()["items"][0]
+    assert tenant["owners"] == sorted(o["replica"] for o in alone)
+    assert [a["adapter"] for a in await walk(ann, f"{FLEET}/adapters", search="t00", limit=3)] == [
+        f"t{i:03d}" for i in range(10)
+    ]
+
+
+async def test_residency_says_what_each_replica_should_hold_and_holds(ann: httpx.AsyncClient):
+    everyone = (await ann.get(f"{FLEET}/residency")).json()["items"]
+    assert [r["replica"] for r in everyone] == ["warm-000", "warm-001", "warm-002"]
+    assert {a for r in everyone for a in r["assigned"]} == {f"t{i:03d}" for i in range(12)}
+    assert all(r["missing"] == [] and r["max_loras"] == 8 for r in everyone)
+    one = (await ann.get(f"{FLEET}/residency", params={"replica": "warm-001"})).json()["items"]
+    assert one == [everyone[1]]
+
+
+async def test_the_last_epochs_say_what_they_moved(ann: httpx.AsyncClient, api: Api):
+    await api.publish()
+    assert (await ann.get(f"{FLEET}/ring/moves")).json()["items"] == []
+    api.world.policy = replace(api.world.policy, groups=Groups(warm=WarmGroup(min_replicas=5), hot=HotGroups()))
+    before = api.world.snapshot()
+    for _ in range(4):
+        api.tick()
+    await api.publish()
+    (moved,) = (await ann.get(f"{FLEET}/ring/moves", params={"limit": 2})).json()["items"]
+    expected = ring_diff(before, api.world.snapshot())
+    assert (moved["epoch"], moved["moves"]) == (api.world.ring[0], len(expected))
+    assert [(m["adapter"], m["from"], m["to"]) for m in moved["items"]] == [
+        (m.adapter, m.source, m.target) for m in expected[:2]
+    ]
+
+
+async def test_a_fleet_that_misses_its_slo_is_not_called_well(ann: httpx.AsyncClient, api: Api):
+    assert (await ann.get(FLEET)).json()["health"]["state"] == "well"
+    view = api.views["fleet"]
+    late = np.arange(12) < 3
+    api.views["fleet"] = replace(view, plan=replace(view.plan, demand=replace(view.plan.demand, slo_missed=late)))
+    health = (await ann.get(FLEET)).json()["health"]
+    assert health == {"state": "attention", "sentence": "3 of 12 tenants missed their SLO; no cause is known yet"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from autoscaler.connectors.routers.epochs import judged
 from autoscaler.domain.decisions import Applied, Outcome
@@ -10,6 +11,9 @@ from autoscaler.domain.fleet import Router
 
 # A name costs memory until it ends; clients choose it.
 MOST_ROUTERS = 10_000
+
+# Enough to see what the last changes moved; a snapshot of 100,000 adapters is 2 MB.
+RECENT_EPOCHS = 8
 
 
 class RingHub:
@@ -22,6 +26,7 @@ class RingHub:
     def __init__(self, router_ttl_s: float) -> None:
         self._router_ttl_s = router_ttl_s
         self._last: tuple[int, bytes] | None = None
+        self._recent: deque[tuple[int, bytes]] = deque(maxlen=RECENT_EPOCHS)
         self._changed = asyncio.Event()
         self._acks: dict[str, tuple[int, float]] = {}
 
@@ -31,6 +36,7 @@ class RingHub:
         if outcome is not None:
             return outcome
         self._last = epoch, body
+        self._recent.append(self._last)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         return Applied()
@@ -38,6 +44,10 @@ class RingHub:
     async def last(self) -> tuple[int, bytes] | None:
         """The published epoch and snapshot, None where there is none."""
         return self._last
+
+    def recent(self) -> tuple[tuple[int, bytes], ...]:
+        """The last epochs and snapshots that were published here, oldest first."""
+        return tuple(self._recent)
 
     async def newer(self, epoch: int, wait_s: float) -> tuple[int, bytes] | None:
         """The snapshot once its epoch is above `epoch`; None where that did not happen within `wait_s`."""
