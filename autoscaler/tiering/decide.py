@@ -69,7 +69,7 @@ def decide_tiers(
         quiet_ticks=np.where(restarted, np.uint16(0), tenants.quiet_ticks),
         missed_ticks=np.where(restarted, np.uint16(0), tenants.missed_ticks),
         wrong=np.minimum(tenants.memory.wrong + wrong.astype(np.uint8), MOST_WRONG).astype(np.uint8),
-        reason=np.where(changed, limited.reason, tenants.memory.reason),
+        reason=np.where(restarted | learnt, limited.reason, tenants.memory.reason),
         displaced=_displaced(tenants),
         slots=tenants.memory.slots if tenants.slots is None else tenants.slots,
         fewer_since_s=tenants.fewer_since_s,

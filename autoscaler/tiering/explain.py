@@ -96,6 +96,8 @@ def _override(tenants: Tenants, row: int) -> str:
 
 
 def _override_expired(tenants: Tenants, row: int) -> str:
+    if row not in tenants.returned:
+        return "nobody asks for HOT any more, and its load does not: back to the ring"
     return f"the override ended: {TIERS[int(tenants.before[row])].value} comes back, as it was before"
 
 

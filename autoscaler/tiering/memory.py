@@ -42,7 +42,7 @@ class TieringMemory:
         quiet_ticks: ticks in a row below it (T).
         missed_ticks: ticks in a row in which the SLO was missed (T).
         wrong: demotions that a promotion proved wrong; each doubles the quiet that the next one needs (T).
-        reason: index in `Reason` of what set the tier when it last changed (T).
+        reason: index in `Reason` of what set the tier, or last confirmed it (T).
         displaced: tenant id -> what its override put aside.
         slots: adapter slots of the ring that count, None before they were known.
         fewer_since_s: since when fewer were seen, infinite where not.

@@ -19,7 +19,7 @@ from autoscaler.domain.diagnosis import Cause
 from autoscaler.domain.observation import Bools
 from autoscaler.policy.words import Trigger
 from autoscaler.tiering.memory import TIER_COLD, TIER_HOT, TIER_NEW, TIER_WARM
-from autoscaler.tiering.plan import TIERS
+from autoscaler.tiering.plan import REASON_CODE, TIERS
 from autoscaler.tiering.tenants import Tenants
 
 
@@ -34,6 +34,7 @@ class Answer:
 
 Rule: TypeAlias = Callable[[Tenants], Answer]
 NOBODY = np.zeros(0, np.int64)
+ASKED = (Reason.OVERRIDE, Reason.ISOLATION_ASKED)
 
 
 def unloadable(tenants: Tenants) -> Answer:
@@ -88,6 +89,13 @@ def noisy_neighbour(tenants: Tenants) -> Answer:
     return _rows(tenants.rows(guilty) if asked else NOBODY, TIER_HOT, Reason.NOISY_NEIGHBOUR)
 
 
+def asked_no_more(tenants: Tenants) -> Answer:
+    """HOT because somebody asked, and nobody does any more: back to the ring, unless a rule above finds a reason."""
+    by_word = np.isin(tenants.memory.reason, [REASON_CODE[r] for r in ASKED])
+    by_word[list(tenants.returned)] = False
+    return _where((tenants.before == TIER_HOT) & by_word, TIER_WARM, Reason.OVERRIDE_EXPIRED)
+
+
 def new_tenant(tenants: Tenants) -> Answer:
     """A tenant that was never seen begins on the ring."""
     return _where(tenants.before == TIER_NEW, TIER_WARM, Reason.NEW_TENANT)
@@ -138,6 +146,7 @@ RULES: tuple[Rule, ...] = (
     burst,
     slo_missed,
     noisy_neighbour,
+    asked_no_more,
     new_tenant,
     woke_up,
     cooled,
@@ -145,7 +154,6 @@ RULES: tuple[Rule, ...] = (
     dwelling,
     in_band,
 )
-ASKED = (Reason.OVERRIDE, Reason.ISOLATION_ASKED)
 LEARNT = (Reason.FORECAST_HOT, Reason.BURST_ONSET, Reason.SLO_MISSED, Reason.NOISY_NEIGHBOUR, Reason.WOKE_UP)
 
 

@@ -118,12 +118,23 @@ def test_flapping_by_the_half_hour_changes_no_tier():
     assert fleet.plan.tier("t") is Tier.HOT
 
 
-def test_a_pin_that_goes_leaves_the_tenant_to_quiet_and_dwell():
-    fleet = Fleet(policy(pins={"t": Tier.HOT}))
-    fleet.tick({"t": load(10.0)})
+@pytest.mark.parametrize("asked", [{"pins": {"t": Tier.HOT}}, {"dedicated": ["t"]}], ids=["pin", "promise"])
+def test_what_nobody_asks_for_any_more_goes_back_to_the_ring_at_once(asked):
+    fleet = Fleet(policy(**asked), capacity=None)
+    assert fleet.ticks({"t": load(10.0)}, for_s=600.0).tier("t") is Tier.HOT
     fleet.told = policy()
-    assert fleet.ticks({"t": load(10.0)}, for_s=1.9 * HOUR).explain("t").after is Tier.HOT
-    assert fleet.ticks({"t": load(10.0)}, for_s=0.2 * HOUR).explain("t").after is Tier.WARM
+    got = fleet.tick({"t": load(10.0)}).explain("t")
+    assert (got.before, got.after, got.reason) == (Tier.HOT, Tier.WARM, Reason.OVERRIDE_EXPIRED)
+    assert got.trail[-1].message == "nobody asks for HOT any more, and its load does not: back to the ring"
+
+
+def test_what_nobody_asks_for_any_more_stays_where_its_load_asks():
+    fleet = Fleet(policy(pins={"t": Tier.HOT}))
+    fleet.tick({"t": load(15_000.0)})
+    fleet.told = policy()
+    assert fleet.tick({"t": load(15_000.0)}).explain("t").reason is Reason.FORECAST_HOT
+    got = fleet.tick({"t": load(7_000.0)}).explain("t")
+    assert (got.after, got.reason) == (Tier.HOT, Reason.IN_BAND)
 
 
 def test_plans_list_changes_only():

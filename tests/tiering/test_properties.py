@@ -185,7 +185,8 @@ def test_more_load_never_means_a_lower_tier(case, row, factor):
 def test_doubt_demotes_nobody(case):
     """Where no rate is heard, no forecast known and slots unknown, nobody that can be loaded goes down."""
     view, memory = case
-    memory = replace(memory, displaced={})
+    learnt = np.full(COUNT, REASONS.index(Reason.FORECAST_HOT), np.int16)  # nobody asked: that would end at once
+    memory = replace(memory, displaced={}, reason=learnt)
     blind = TierView.blank(view.ids)
     plan, _ = decide_tiers(blind, policy(hot=HotGroups(max_groups=COUNT)), memory, NOW)
     assert (plan.after >= plan.before).all()
