@@ -1,4 +1,4 @@
-"""How well the engine model follows real servers: every measured run replayed for its full hour, scored, cross-validated.
+"""How well the engine model follows real servers: every measured run replayed for its hour, scored, cross-validated.
 
 `python -m benchmarks.calibration --runs FILE [--sample N] [--jobs J] [--json]`, FILE with the columns of
 real_server_runs.csv. Scenarios on which the shipped profiles were fitted are scored once more with a profile fitted

@@ -1,7 +1,8 @@
 """`python -m autoscaler.simulator.calibration --data DIR [--output DIR] [--jobs J]`: fit the measured profiles anew.
 
 DIR holds the tables of GPULLMAdapterOptimization (real_server_runs.csv and its neighbours); one JSON file a model is
-written, with digests of the tables it came from. `--kernels-only` writes the profiles of the kernel table, which needs no data.
+written, with digests of the tables it came from, and the profiles of the kernel table. `--kernels-only` writes those
+alone, which needs no data.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from autoscaler.simulator.calibration import tables
 from autoscaler.simulator.calibration.fit import fit_steps, run_row, with_steps
 from autoscaler.simulator.calibration.kernels import kernel_profiles, recent_kernels
 from autoscaler.simulator.calibration.runs import MeasuredRun, Outcome, read_runs, simulate
-from autoscaler.simulator.engine.profile import EngineProfile, LoraCost, StepCost
+from autoscaler.simulator.engine.profile import EngineProfile, LoraCost, StepCost, load_profile
 
 VERSION = "1"
 SOURCE = (
@@ -37,10 +38,11 @@ FILES = (
 ROUNDS = 2
 # Long enough for the adapter caches to settle; the fit needs means of a run, not its queue at the end of an hour.
 FIT_HORIZON_S = 1200.0
-# The first use of an adapter in a process: the runs' slowest percent of first tokens is the backlog of the first minute,
-# in which every adapter is used for the first time (N = 320-384: 40-50 s of stall, so .13 s each).
+# The first use of an adapter in a process: the runs' slowest percent of first tokens is the backlog of the first
+# minute, in which every adapter is used for the first time (N = 320-384: 40-50 s of stall, so .13 s each).
 FIRST_LOAD_MS = 120.0
 GPU = "h100-64gb"
+REFERENCE = f"llama-3.1-8b-{GPU}-measured"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,11 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.kernels_only and options.data is None:
         parser.error("--data is needed, or --kernels-only")
     try:
-        profiles = kernel_profiles()
-        if not options.kernels_only:
-            for model in tables.KV_BYTES_PER_TOKEN:
-                fitted = fit_model(options.data, model, options.jobs)
-                profiles += [fitted, recent_kernels(fitted)]
+        fitted = (
+            []
+            if options.kernels_only
+            else [fit_model(options.data, model, options.jobs) for model in tables.KV_BYTES_PER_TOKEN]
+        )
+        reference = fitted[0] if fitted else load_profile(REFERENCE)
+        profiles = [*fitted, *map(recent_kernels, fitted), *kernel_profiles(reference.lora)]
         for profile in profiles:
             path = options.output / f"{profile.name}.json"
             path.write_text(profile.to_json())
@@ -70,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def fit_model(folder: Path, model: str, jobs: int) -> EngineProfile:
-    """The profile of one model: its tables, then ROUNDS of step prices, each on the runs replayed with the last ones."""
+    """The profile of one model: its tables, then step prices, ROUNDS times on the runs replayed with the last ones."""
     runs = [run for run in read_runs(folder / "real_server_runs.csv")[0] if run.model == model]
     profile = EngineProfile(
         name=f"{model.removesuffix('-instruct')}-{GPU}-measured",

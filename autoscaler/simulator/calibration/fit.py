@@ -1,9 +1,9 @@
 """Fit the step costs of a profile to measured mean step times, and assemble profiles with their provenance.
 
 The mean time between two tokens is linear in what a step does on average: requests decoding, their context, prompt
-tokens, admissions, adapter slots, distinct adapters, the queue that the scheduler walks past. Non-negative least squares
-of the relative error gives each a price. What the row does not say (distinct adapters, time lost in loads) comes from
-replaying it through the model with the prices found so far; two rounds suffice.
+tokens, admissions, adapter slots, distinct adapters, the queue that the scheduler walks past. Non-negative least
+squares of the relative error gives each a price. What the row does not say (distinct adapters, time lost in loads)
+comes from replaying it through the model with the prices found so far; two rounds suffice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Profiles of GPUs and models that nobody has measured with LoRA for us: kernel times, memory sizes, recent LoRA kernels.
+"""Profiles without measured LoRA runs: kernel times, memory sizes, and LoRA kernels recent or as measured elsewhere.
 
 Kernel times are fits of the measured kernel tables of NVIDIA aiconfigurator (Apache-2.0); 2 ms a step are added for CPU
 and launches. They are physical estimates: orderings to trust, magnitudes to verify with `calibrate`.
@@ -6,7 +6,7 @@ and launches. They are physical estimates: orderings to trust, magnitudes to ver
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from autoscaler.simulator.engine.profile import (
     EngineProfile,
@@ -20,9 +20,6 @@ from autoscaler.simulator.engine.profile import (
 CPU_MS = 2.0
 # Recent LoRA kernels: a step with n distinct adapters takes 1.08 + .002 n of one without.
 RECENT = LoraCost(factor=1.08, factor_per_adapter=0.002)
-# 2025's, as measured with 300 slots (Llama-3.1-8B): the shape that a profile without measured runs can have.
-MEASURED = LoraCost(factor=1.25, factor_per_adapter=0.0165, per_prefill_token_slot_ms=0.00024)
-
 # GPU and model: decode (fixed, per sequence, per context token) ms; prefill (fixed, per token, per token squared) ms;
 # tensor parallel size, GPU memory GB, model memory GB, KV bytes a token, hidden widths summed over adapted layers
 # (LoRA parameters a rank, millions).
@@ -38,10 +35,26 @@ MEMORY_SHARE, ACTIVATIONS_GB = 0.9, 4.0
 HOST_GB_PER_S, HOST_MS, DISK_GB_PER_S, DISK_MS = 20.0, 2.0, 1.0, 20.0
 
 
-def kernel_profiles() -> list[EngineProfile]:
-    """One profile with recent and one with 2025's measured LoRA kernels for every row of the kernel table."""
+def kernel_profiles(measured: LoraCost) -> list[EngineProfile]:
+    """Every row of the kernel table with recent LoRA kernels, and with the `measured` ones of Llama-3.1-8B on an H100.
+
+    The latter are scaled by how much longer a decode step takes than there: more layers, a slower GPU.
+    """
     recent = [_profile(model, gpu) for model, gpu in _TABLE]
-    return [*recent, *(profile.with_kernels(MEASURED, "measured") for profile in recent)]
+    reference = _TABLE["llama-3.1-8b", "h100-80gb"][0][0]
+    scales = [row[0][0] / reference for row in _TABLE.values()]
+    older = [
+        profile.with_kernels(_scaled(measured, scale), "measured")
+        for profile, scale in zip(recent, scales, strict=True)
+    ]
+    return recent + older
+
+
+def _scaled(lora: LoraCost, scale: float) -> LoraCost:
+    terms = {
+        field.name: round(getattr(lora, field.name) * scale, 8) for field in fields(lora) if field.name.endswith("_ms")
+    }
+    return replace(lora, **terms)
 
 
 def recent_kernels(profile: EngineProfile) -> EngineProfile:

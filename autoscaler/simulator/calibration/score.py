@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoscaler.simulator.calibration.runs import MeasuredRun, Outcome
 
@@ -32,7 +34,7 @@ def score(runs: Sequence[MeasuredRun], outcomes: Sequence[Outcome]) -> Score:
     """Compare each run with its simulation; a simulation without a single gap between tokens counts as wholly wrong."""
     throughput = np.array([abs(o.tokens_per_s / r.tokens_per_s - 1) for r, o in zip(runs, outcomes, strict=True)])
     itl = np.array([_relative(o.itl_ms, r.itl_ms) for r, o in zip(runs, outcomes, strict=True)])
-    tpot = np.array([_relative(o.itl_ms, r.tpot_ms) for r, o in zip(runs, outcomes, strict=True)])
+    tpot = np.array([_relative(o.tpot_ms, r.tpot_ms) for r, o in zip(runs, outcomes, strict=True)])
     overloaded = np.array([run.overloaded for run in runs], dtype=bool)
     told = np.array([outcome.overloaded for outcome in outcomes], dtype=bool)
     return Score(
@@ -53,7 +55,7 @@ def _relative(simulated: float, measured: float) -> float:
     return abs(simulated / measured - 1) if math.isfinite(simulated) else 1.0
 
 
-def _mean(values: np.ndarray) -> float | None:  # type: ignore[type-arg]
+def _mean(values: NDArray[Any]) -> float | None:
     return float(values.mean()) if len(values) else None
 
 

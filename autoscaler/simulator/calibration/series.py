@@ -1,8 +1,8 @@
 """Fit a profile to a user's own replicas, from what Prometheus has kept of them.
 
-Production traffic rarely varies enough to price every term of a step anew. So a shipped profile gives the shape, and the
-series say how much dearer or cheaper its four groups are here: the fixed part, what grows with the batch, prefill, LoRA.
-A group that the series cannot tell apart stays near the shipped one, and the confidence says so.
+Production traffic rarely varies enough to price every term of a step anew. So a shipped profile gives the shape, and
+the series say how much dearer or cheaper its four groups are here: the fixed part, what grows with the batch, prefill,
+LoRA. A group that the series cannot tell apart stays near the shipped one, and the confidence says so.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ReplicaSeries:
 class Confidence:
     """How far to trust a fit: `factor` is this fleet's price over the shipped one, by group, `+-` a standard error.
 
-    `informed` is the share of a group's answer that comes from the samples (0: as shipped). The errors are mean absolute
-    relative errors of the time between tokens; the held-out one on blocks of time that the fit has not seen.
+    `informed` is the share of a group's answer that comes from the samples (0: as shipped). The errors are mean
+    absolute relative errors of the time between tokens; the held-out one on blocks of time that the fit has not seen.
     """
 
     samples: int
@@ -79,8 +79,8 @@ def fit_from_series(series: ReplicaSeries, shipped: EngineProfile, limits: Engin
     good = np.isfinite(design).all(axis=1) & np.isfinite(time_ms) & (time_ms > 0) & (series.running >= 1)
     if good.sum() < LEAST_SAMPLES:
         raise ValueError(
-            f"{int(good.sum())} of {len(good)} samples have traffic and all signals; at least {LEAST_SAMPLES} are needed: "
-            "take a longer range"
+            f"{int(good.sum())} of {len(good)} samples have traffic and all signals; "
+            f"at least {LEAST_SAMPLES} are needed: take a longer range"
         )
     shares = design[good] / time_ms[good, None]
     factor, informed = _solve(shares)
@@ -149,7 +149,7 @@ def _solve(shares: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def _ttft_floor(series: ReplicaSeries, step_ms: NDArray[np.float64], good: NDArray[np.bool_]) -> float | None:
-    """The best decile of measured first tokens over one and a half fitted steps: far above 1 means time outside the engine."""
+    """The best decile of first-token times over 1.5 fitted steps: far above 1 means time lost outside the engine."""
     known = good & np.isfinite(series.ttft_s) & (series.ttft_s > 0)
     if not known.any():
         return None

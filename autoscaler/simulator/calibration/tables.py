@@ -1,4 +1,4 @@
-"""The measured tables that stand beside the runs: load times, KV capacity, start-up times, step times without and with LoRA.
+"""The measured tables beside the runs: load times, KV capacity, start-up times, step times without and with LoRA.
 
 Least squares of each table for the parts of a profile that do not depend on the runs, at all ranks that were measured
 (8, 16, 32), so that runs at a rank without measurements of their own follow.

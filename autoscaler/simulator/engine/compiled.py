@@ -17,6 +17,8 @@ from typing import Any, TypeVar, cast
 
 import numba
 
+_NUMBA: Any = numba
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -26,17 +28,17 @@ def compiled(function: F) -> F:
 
 
 def internal(function: F) -> F:
-    """`compiled` for functions that only compiled code calls: no wrapper for Python, which halves their compile time."""
+    """`compiled` for what only compiled code calls: no wrapper for Python, which halves the compile time."""
     return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def _compile(function: F, **options: bool) -> F:
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_cache_root() / _digest(Path(function.__code__.co_filename).parent))
+    before = _NUMBA.config.CACHE_DIR
+    _NUMBA.config.CACHE_DIR = str(_cache_root() / _digest(Path(function.__code__.co_filename).parent))
     try:
-        return cast(F, numba.njit(cache=True, **options)(function))
+        return cast(F, _NUMBA.njit(cache=True, **options)(function))
     finally:
-        numba.config.CACHE_DIR = before
+        _NUMBA.config.CACHE_DIR = before
 
 
 @cache

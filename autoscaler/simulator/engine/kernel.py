@@ -1,8 +1,8 @@
 """One engine's clockwork: form a batch, take the time of its step, hand out tokens; equal steps are taken at once.
 
 Scheduling as vLLM V1: running requests first, in order, from a budget of tokens (one each, or the next chunk of a
-prompt); then waiting ones while seats, budget, adapter slots and KV blocks last. A failed allocation preempts the newest
-running request, which computes everything again. An arrival during a step is seen when that step ends. Compiled.
+prompt); then waiting ones while seats, budget, adapter slots and KV blocks last. A failed allocation preempts the
+newest running request, which computes everything again. An arrival during a step is seen when that step ends. Compiled.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from autoscaler.simulator.engine.compiled import compiled, internal
 from autoscaler.simulator.engine.layout import BLOCK_TOKENS, NONE, PS_PER_S, EngineState, EngineView
 from autoscaler.simulator.engine.queueing import account_waiting, dequeue, enqueue, next_admissible
 from autoscaler.simulator.engine.residency import begin_round, join_batch, leave_batch, make_resident, touch_batch, view
+from autoscaler.simulator.engine.rows import emit, kv_blocks, release, wake
 
 FULL, TOO_LONG = -1, -2
 
 
 @compiled
 def submit(s: EngineState, e: int, now: int, request_id: int, adapter: int, prompt: int, output: int) -> int:
-    """Queue a request at picosecond `now`: its row, FULL (no free row or event space) or TOO_LONG (never fits the KV)."""
+    """Queue a request at picosecond `now`: its row, FULL (no row or event space) or TOO_LONG (never fits the KV)."""
     v = view(s, e)
     if v.request[0, a.FREE_ROWS] == 0 or not _run(v, now, False):
         return FULL
-    if _blocks(prompt + output) > v.number[a.BLOCKS]:
+    if kv_blocks(prompt + output) > v.number[a.BLOCKS]:
         return TOO_LONG
     row = v.request[0, a.FIRST_FREE]
     v.request[0, a.FIRST_FREE] = v.request[row, a.R_NEXT]
     v.request[0, a.FREE_ROWS] -= 1
     v.request[row, a.R_ID], v.request[row, a.R_ADAPTER] = request_id, adapter
     v.request[row, a.R_PROMPT], v.request[row, a.R_OUTPUT], v.request[row, a.R_GENERATED] = prompt, output, 0
-    _wake(v, now)
+    wake(v, now)
     account_waiting(v, now)
     enqueue(v, row, False)
     v.number[a.SUBMITTED] += 1
@@ -47,7 +48,7 @@ def abort(s: EngineState, e: int, now: int, row: int) -> bool:
     if v.request[row, a.R_STATE] == a.WAITS:
         account_waiting(v, now)
         dequeue(v, row)
-        _release(v, row)
+        release(v, row)
         v.number[a.ABORTED_COUNT] += 1
         return True
     for i in range(v.number[a.RUNNING]):
@@ -60,11 +61,11 @@ def abort(s: EngineState, e: int, now: int, row: int) -> bool:
 
 @compiled
 def request_load(s: EngineState, e: int, now: int, adapter: int) -> bool:
-    """Load `adapter` before the next step, as the engine's endpoint does. False: drain the events or wait, call again."""
+    """Load `adapter` before the next step, as the engine's endpoint does. False: drain events or wait, call again."""
     v = view(s, e)
     if not _run(v, now, False) or v.number[a.PENDING_LOADS] == a.LOAD_QUEUE:
         return False
-    _wake(v, now)
+    wake(v, now)
     v.lists[a.LOADING, v.number[a.PENDING_LOADS]] = adapter
     v.number[a.PENDING_LOADS] += 1
     return True
@@ -82,7 +83,7 @@ def next_event(s: EngineState, e: int) -> int:
 
 @compiled
 def advance(s: EngineState, e: int, until: int, inclusive: bool) -> bool:
-    """Run to picosecond `until`; a step due exactly then begins only if `inclusive`. False: drain the events, call again."""
+    """Run to `until`; a step due exactly then begins only if `inclusive`. False: drain the events, call again."""
     number = s.number[e]
     if number[a.STEP_END] > until:
         return True
@@ -189,7 +190,7 @@ def _decode_all(v: EngineView) -> tuple[int, int]:
 
 @internal
 def _schedule_running(v: EngineView) -> tuple[int, int, int, int, float]:
-    """Give every running request its tokens of this step: (budget left, decoding, their context, prompt tokens, squares)."""
+    """Give all running requests their tokens: (budget left, decoding, their context, prompt tokens, squares)."""
     number, batch = v.number, v.batch
     budget = number[a.BUDGET]
     decoding, context, prefill = 0, 0, 0
@@ -200,7 +201,7 @@ def _schedule_running(v: EngineView) -> tuple[int, int, int, int, float]:
         lacks = batch[i, a.B_TARGET] - computed
         takes = min(lacks, budget)
         batch[i, a.B_TAKES] = takes
-        need = _blocks(computed + takes) - _blocks(computed)
+        need = kv_blocks(computed + takes) - kv_blocks(computed)
         while need > number[a.FREE_BLOCKS] and i < number[a.RUNNING]:
             _preempt_last(v)
         if i == number[a.RUNNING]:
@@ -224,11 +225,11 @@ def _preempt_last(v: EngineView) -> None:
     v.number[a.PREEMPTIONS] += 1
     last = v.number[a.RUNNING]
     row = v.batch[last, a.B_ROW]
-    v.number[a.FREE_BLOCKS] += _blocks(v.batch[last, a.B_COMPUTED])
+    v.number[a.FREE_BLOCKS] += kv_blocks(v.batch[last, a.B_COMPUTED])
     v.request[row, a.R_GENERATED] = v.request[row, a.R_OUTPUT] - v.batch[last, a.B_LEFT]
     leave_batch(v, v.batch[last, a.B_ADAPTER])
     enqueue(v, row, True)
-    _emit(v, v.request[row, a.R_ID], a.PREEMPTED, v.request[row, a.R_GENERATED])
+    emit(v, v.request[row, a.R_ID], a.PREEMPTED, v.request[row, a.R_GENERATED])
 
 
 @internal
@@ -244,13 +245,13 @@ def _schedule_waiting(v: EngineView, budget: int) -> tuple[int, int, int, float]
         generated = v.request[row, a.R_GENERATED]
         target = v.request[row, a.R_PROMPT] + generated
         takes = min(target, budget)
-        if _blocks(takes) > number[a.FREE_BLOCKS]:
+        if kv_blocks(takes) > number[a.FREE_BLOCKS]:
             break
         adapter = v.request[row, a.R_ADAPTER]
         dequeue(v, row)
         join_batch(v, adapter)
         v.request[row, a.R_STATE] = a.RUNS
-        number[a.FREE_BLOCKS] -= _blocks(takes)
+        number[a.FREE_BLOCKS] -= kv_blocks(takes)
         at = number[a.RUNNING]
         number[a.RUNNING] += 1
         batch[at, a.B_ROW], batch[at, a.B_ADAPTER], batch[at, a.B_COMPUTED] = row, adapter, 0
@@ -265,7 +266,7 @@ def _schedule_waiting(v: EngineView, budget: int) -> tuple[int, int, int, float]
 
 @internal
 def _load_adapters(v: EngineView) -> int:
-    """Picoseconds this step stands still while the adapters asked for, then the batch's missing ones, load one by one."""
+    """Picoseconds this step stands still while adapters load: those asked for, then the batch's missing ones."""
     number, stall = v.number, 0
     number[a.LOADS_IN_STEP] = number[a.PENDING_LOADS]
     for i in range(number[a.PENDING_LOADS]):
@@ -303,7 +304,7 @@ def _jump(v: EngineView, until: int, fixed: int, per_context: int, context: int,
     blocks = 0
     for i in range(running):
         computed = batch[i, a.B_COMPUTED]
-        blocks += _blocks(computed + steps) - _blocks(computed + 1)
+        blocks += kv_blocks(computed + steps) - kv_blocks(computed + 1)
     number[a.FREE_BLOCKS] -= blocks
     _complete_steps(v, steps, number[a.CLOCK] + _span(steps, first, growth))
 
@@ -338,7 +339,7 @@ def _complete_steps(v: EngineView, steps: int, end: int) -> None:
             if batch[i, a.B_FIRST] == 1:
                 batch[i, a.B_FIRST] = 0
                 number[a.PROMPT_TOKENS] += v.request[batch[i, a.B_ROW], a.R_PROMPT]
-                _emit(v, v.request[batch[i, a.B_ROW], a.R_ID], a.FIRST_TOKEN, 1)
+                emit(v, v.request[batch[i, a.B_ROW], a.R_ID], a.FIRST_TOKEN, 1)
             if batch[i, a.B_LEFT] == 0:
                 _finish(v, batch[i, a.B_ROW])
         done += int(batch[i, a.B_LEFT] == 0)
@@ -353,7 +354,7 @@ def _complete_steps(v: EngineView, steps: int, end: int) -> None:
 def _finish(v: EngineView, row: int) -> None:
     v.number[a.FINISHED_COUNT] += 1
     v.request[row, a.R_GENERATED] = v.request[row, a.R_OUTPUT]
-    _emit(v, v.request[row, a.R_ID], a.FINISHED, v.request[row, a.R_OUTPUT])
+    emit(v, v.request[row, a.R_ID], a.FINISHED, v.request[row, a.R_OUTPUT])
 
 
 @internal
@@ -362,7 +363,7 @@ def _announce_loads(v: EngineView) -> None:
     number, loading = v.number, v.lists[a.LOADING]
     loaded = number[a.LOADS_IN_STEP]
     for i in range(loaded):
-        _emit(v, NONE, a.LOADED, loading[i])
+        emit(v, NONE, a.LOADED, loading[i])
     for i in range(loaded, number[a.PENDING_LOADS]):
         loading[i - loaded] = loading[i]
     number[a.PENDING_LOADS] -= loaded
@@ -382,37 +383,9 @@ def _remove_done(v: EngineView) -> None:
             kept += 1
             continue
         row = batch[i, a.B_ROW]
-        number[a.FREE_BLOCKS] += _blocks(batch[i, a.B_COMPUTED])
+        number[a.FREE_BLOCKS] += kv_blocks(batch[i, a.B_COMPUTED])
         if v.request[row, a.R_GENERATED] < v.request[row, a.R_OUTPUT]:
             number[a.ABORTED_COUNT] += 1
         leave_batch(v, batch[i, a.B_ADAPTER])
-        _release(v, row)
+        release(v, row)
     number[a.RUNNING] = kept
-
-
-@internal
-def _wake(v: EngineView, now: int) -> None:
-    """An idle engine's clock stands at its last call; bring it to `now`."""
-    if v.number[a.STEP_END] == NONE and v.number[a.CLOCK] < now:
-        v.number[a.CLOCK] = now
-
-
-@internal
-def _release(v: EngineView, row: int) -> None:
-    v.request[row, a.R_STATE] = 0
-    v.request[row, a.R_NEXT] = v.request[0, a.FIRST_FREE]
-    v.request[0, a.FIRST_FREE] = row
-    v.request[0, a.FREE_ROWS] += 1
-
-
-@internal
-def _emit(v: EngineView, request_id: int, kind: int, value: int) -> None:
-    at = v.number[a.EVENTS]
-    v.event[at, a.E_TIME], v.event[at, a.E_REQUEST] = v.number[a.CLOCK], request_id
-    v.event[at, a.E_KIND], v.event[at, a.E_VALUE] = kind, value
-    v.number[a.EVENTS] = at + 1
-
-
-@internal
-def _blocks(tokens: int) -> int:
-    return (tokens + BLOCK_TOKENS - 1) // BLOCK_TOKENS

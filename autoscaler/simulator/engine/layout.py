@@ -25,10 +25,10 @@ EVENTS, SINCE = range(22, 24)
 SUBMITTED, FINISHED_COUNT, ABORTED_COUNT, PREEMPTIONS, GPU_LOADS, DISK_LOADS, GPU_EVICTIONS, HOST_EVICTIONS = range(
     24, 32
 )
-PROMPT_TOKENS, GENERATED_TOKENS, STEPS, BUSY, LOAD_TIME = range(32, 37)
-NUMBERS = 37
+PROMPT_TOKENS, GENERATED_TOKENS, STEPS, BUSY, LOAD_TIME, SET_CHANGES = range(32, 38)
+NUMBERS = 38
 
-# Columns of `real` (float64): costs in picoseconds (`model.configure` writes them), then time integrals of gauges in seconds.
+# Columns of `real` (float64): costs in picoseconds (`model.configure` writes them), then time integrals of gauges in s.
 C_FIXED, C_SEQUENCE, C_CONTEXT, C_PREFILL, C_PREFILL_TOKEN, C_PREFILL_SQUARE, C_ADMIT, C_WAITING = range(8)
 C_EAGER, C_GRAPH_TOKENS, C_FACTOR, C_FACTOR_ADAPTER = range(8, 12)
 C_LORA, C_LORA_ADAPTER, C_LORA_SEQUENCE, C_LORA_PREFILL_TOKEN = range(12, 16)

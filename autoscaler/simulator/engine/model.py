@@ -1,7 +1,8 @@
 """The engine model as an object: a passive state machine on a virtual clock in seconds.
 
-It never sleeps and never looks at a clock: the caller says what time it is. `Engine` wraps one engine; compiled fleet code works
-on the same arrays (`layout.empty_state`, `configure`, and the functions of `kernel`) with many engines in one state.
+It never sleeps and never looks at a clock: the caller says what time it is. `Engine` wraps one engine; compiled fleet
+code works on the same arrays (`layout.empty_state`, `configure`, and the functions of `kernel`) with many engines in
+one state.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class RequestRefusedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """What an engine's metrics page would show: gauges of this moment, then counters since the start (times in seconds)."""
+    """What an engine's metrics page would show: gauges of this moment, then counters since the start.
+
+    `set_changes` counts how often an adapter joined or left the set of those in the batch.
+    """
 
     running: int
     waiting: int
@@ -48,6 +52,7 @@ class Gauges:
     prompt_tokens: int
     generation_tokens: int
     steps: int
+    set_changes: int
     busy_s: float
     load_s: float
 
@@ -90,8 +95,8 @@ def configure(
 class Engine:
     """One serving process: continuous batching, KV blocks, adapter slots, two adapter caches.
 
-    Calls must come in the order of their times. Adapters are integers 0..`adapters` - 1, `BASE_MODEL` (-1) is the base model;
-    `ranks` gives the ranks of those that differ from `limits.max_lora_rank` (their disk loads are cheaper).
+    Calls must come in the order of their times. Adapters are integers 0..`adapters` - 1, `BASE_MODEL` (-1) is the base
+    model; `ranks` gives the ranks of those that differ from `limits.max_lora_rank` (their disk loads are cheaper).
     """
 
     def __init__(
@@ -131,7 +136,8 @@ class Engine:
             self._make_room()
         if row == kernel.TOO_LONG:
             raise RequestRefusedError(
-                f"request {request_id} needs {prompt_tokens + output_tokens} tokens of KV cache, the engine has {self.kv_tokens}"
+                f"request {request_id} needs {prompt_tokens + output_tokens} tokens of KV cache, "
+                f"the engine has {self.kv_tokens}"
             )
 
     def advance(self, until_s: float) -> NDArray[Any]:
@@ -169,7 +175,7 @@ class Engine:
         return len(rows) > 0 and bool(kernel.abort(self.state, 0, now, int(rows[0])))
 
     def load(self, now_s: float, adapter: int) -> None:
-        """Ask for an adapter in host and GPU memory; it is read before the next step, and LOADED tells when it is there."""
+        """Ask for an adapter in host and GPU memory; it is read before the next step, LOADED tells when it is there."""
         self._check(adapter)
         now = self._at(now_s)
         while not kernel.request_load(self.state, 0, now, adapter):
@@ -249,6 +255,7 @@ class Engine:
             prompt_tokens=int(n[a.PROMPT_TOKENS]),
             generation_tokens=int(n[a.GENERATED_TOKENS]),
             steps=int(n[a.STEPS]),
+            set_changes=int(n[a.SET_CHANGES]),
             busy_s=float(n[a.BUSY] / PS_PER_S),
             load_s=float(n[a.LOAD_TIME] / PS_PER_S),
         )

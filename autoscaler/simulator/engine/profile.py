@@ -1,7 +1,8 @@
 """What serving costs on one GPU with one model: the numbers behind the engine model, read from versioned JSON files.
 
-A profile is a set of functions, not a table per run: step time by batch, context, prefill, adapter slots and distinct adapters;
-load times by rank; KV capacity and start-up time by slots and rank. `python -m autoscaler.simulator.calibration` fits them.
+A profile is a set of functions, not a table per run: step time by batch, context, prefill, adapter slots and distinct
+adapters; load times by rank; KV capacity and start-up time by slots and rank. They are fitted by
+`python -m autoscaler.simulator.calibration`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Kernels = Literal["measured", "recent"]
 
 
 class ProfileError(ValueError):
-    """A profile file or a set of engine limits that cannot be used; the message names the field, the value and the remedy."""
+    """A profile file or engine limits that cannot be used; the message names the field, the value and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,9 @@ class StepCost:
 class LoraCost:
     """What a step costs more when at least one adapter is in the batch.
 
-    The step without LoRA is multiplied by `factor + factor_per_adapter * n`; then come the additive terms, of which those
-    named `_slot` are per adapter slot of the engine (`max_loras`), used or not: kernels are launched over all slots.
+    The step without LoRA is multiplied by `factor + factor_per_adapter * n`; then come the additive terms, of which
+    those named `_slot` are per adapter slot of the engine (`max_loras`), used or not: kernels are launched over all
+    slots.
     """
 
     factor: float = 1.0
@@ -66,8 +68,8 @@ class LoraCost:
 class LoadCost:
     """Milliseconds to bring one adapter nearer. The way to the GPU hardly depends on the rank, the way from disk does.
 
-    `host_to_gpu_padded_ms` comes on top where the adapter's rank is below the engine's `max_lora_rank`, `first_load_ms` at
-    the first load of an adapter in a process, `store_to_disk_ms` where its files are not on the local disk.
+    `host_to_gpu_padded_ms` comes on top where the adapter's rank is below the engine's `max_lora_rank`, `first_load_ms`
+    at the first load of an adapter in a process, `store_to_disk_ms` where its files are not on the local disk.
     """
 
     host_to_gpu_ms: float
@@ -124,7 +126,8 @@ class EngineLimits:
                 raise ProfileError(f"{name} is {getattr(self, name)}: it must be at least 1")
         if self.max_cpu_loras < self.max_loras:
             raise ProfileError(
-                f"max_cpu_loras is {self.max_cpu_loras}, max_loras {self.max_loras}: the host cache must hold the adapter slots"
+                f"max_cpu_loras is {self.max_cpu_loras}, max_loras {self.max_loras}: "
+                "the host cache must hold the adapter slots"
             )
 
 
@@ -156,7 +159,8 @@ class EngineProfile:
         tokens = math.floor(self.kv.tokens - per_slot * limits.max_loras)
         if tokens < 16:
             raise ProfileError(
-                f"{limits.max_loras} adapter slots of rank {limits.max_lora_rank} leave {tokens} tokens of KV cache on {self.name}: "
+                f"{limits.max_loras} adapter slots of rank {limits.max_lora_rank} leave {tokens} tokens of KV cache "
+                f"on {self.name}: "
                 f"lower max_loras below {math.floor((self.kv.tokens - 16) / per_slot)}"
             )
         return tokens

@@ -1,4 +1,4 @@
-"""The waiting queue of an engine: first come first served, but a request whose adapter has no slot is overtaken. Compiled.
+"""The waiting queue: first come first served, but a request whose adapter has no slot is overtaken. Compiled.
 
 Two doubly linked lists over the same rows, all waiting requests and those of one adapter, so that the scheduler's walk
 past 20,000 blocked requests costs one look at the heads of the active adapters' own queues. The base model is adapter

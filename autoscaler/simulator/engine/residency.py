@@ -1,10 +1,10 @@
 """Which adapters are in an engine's memory: two LRUs (GPU slots within host slots), loads, pins, evictions. Compiled.
 
-As vLLM's LRU worker manager: each step walks the adapters of its batch in a fixed order and makes each the most recently
-used; a missing one is first read from disk to the host (evicting the host's least recently used), then copied to a GPU
-slot (evicting the GPU's; leaving the host means leaving the GPU). The victim may be a member of the same batch whose
-turn has not come yet: it is loaded again a moment later, at another one's cost. That cascade is real: with 64 slots and
-384 adapters a measured server loads 6 adapters a request. Pinned adapters are never evicted.
+As vLLM's LRU worker manager: each step walks the adapters of its batch in a fixed order and makes each the most
+recently used; a missing one is first read from disk to the host (evicting the host's least recently used), then copied
+to a GPU slot (evicting the GPU's; leaving the host means leaving the GPU). The victim may be a member of the same batch
+whose turn has not come yet: it is loaded again a moment later, at another one's cost. That cascade is real: with 64
+slots and 384 adapters a measured server loads 6 adapters a request. Pinned adapters are never evicted.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def make_resident(v: EngineView, adapter: int) -> int:
         _enter(v, adapter, a.HOST, a.HOST_RESIDENT, a.A_HOST)
         v.number[a.DISK_LOADS] += 1
     if v.number[a.GPU_RESIDENT] == v.number[a.SLOTS] and not _evict(v, a.GPU, a.GPU_RESIDENT):
-        return taken
+        return int(taken)
     taken += v.adapter[adapter, a.A_GPU_LOAD]
     _enter(v, adapter, a.GPU, a.GPU_RESIDENT, a.A_GPU)
     v.number[a.GPU_LOADS] += 1
     v.number[a.LOAD_TIME] += taken
     if v.adapter[adapter, a.A_PINNED] == 1 and v.adapter[adapter, a.A_ACTIVE] == NONE:
         v.number[a.PINNED_IDLE] += 1
-    return taken
+    return int(taken)
 
 
 @compiled
@@ -140,6 +140,7 @@ def join_batch(v: EngineView, adapter: int) -> None:
     if adapter != NONE and v.adapter[adapter, a.A_RUNNING] == 1:
         if v.adapter[adapter, a.A_PINNED] == 1 and v.adapter[adapter, a.A_GPU] != NONE:
             v.number[a.PINNED_IDLE] -= 1
+        v.number[a.SET_CHANGES] += 1
         _enter(v, adapter, a.ACTIVE, a.DISTINCT, a.A_ACTIVE)
 
 
@@ -148,6 +149,7 @@ def leave_batch(v: EngineView, adapter: int) -> None:
     """Book one running request less; the last one of an adapter gives its slot back."""
     v.adapter[adapter, a.A_RUNNING] -= 1
     if adapter != NONE and v.adapter[adapter, a.A_RUNNING] == 0:
+        v.number[a.SET_CHANGES] += 1
         _leave(v, adapter, a.ACTIVE, a.DISTINCT, a.A_ACTIVE)
         if v.adapter[adapter, a.A_PINNED] == 1 and v.adapter[adapter, a.A_GPU] != NONE:
             v.number[a.PINNED_IDLE] += 1

@@ -23,5 +23,5 @@ def test_a_sample_of_the_measured_runs_is_followed(shared_data: Path) -> None:
 def test_a_table_without_a_usable_run_is_refused(tmp_path: Path) -> None:
     header = "model,scenario,max_loras_gpu,max_lora_rank,adapter_rates,adapter_counts,completed"
     (tmp_path / "runs.csv").write_text(f"{header}\nm,s,8,8,0.1,1,0\n")
-    with pytest.raises(ValueError, match="no usable run.*nothing completed"):
+    with pytest.raises(ValueError, match=r"no usable run.*nothing completed"):
         measure(tmp_path / "runs.csv", None, 0, 1, False)

@@ -74,7 +74,7 @@ def test_no_arrivals_have_no_lengths() -> None:
 
 
 def outcome(tokens: float, ttft: float, itl: float, waiting: float) -> Outcome:
-    return Outcome(tokens, ttft, itl, 1.0, waiting, 0.1, 1.0, 0.0, 0, 3600.0)
+    return Outcome(tokens, ttft, itl, itl, 1.0, waiting, 0.1, 1.0, 0.0, 0, 3600.0)
 
 
 def test_scores_are_what_their_names_say(tmp_path: Path) -> None:

@@ -169,5 +169,5 @@ def test_an_adapter_in_the_object_store_pays_the_way_once() -> None:
 def test_limits_that_the_engine_would_refuse_are_refused() -> None:
     with pytest.raises(ProfileError, match="max_cpu_loras is 1, max_loras 2"):
         engine(max_cpu_loras=1)
-    with pytest.raises(RequestRefusedError, match="adapter 4 is not among 0..3"):
+    with pytest.raises(RequestRefusedError, match=r"adapter 4 is not among 0..3"):
         engine().submit(0.0, 1, 4, 10, 10)

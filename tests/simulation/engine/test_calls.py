@@ -82,7 +82,7 @@ def test_aborting_what_is_not_here_says_so() -> None:
 def test_time_does_not_go_back() -> None:
     one = engine()
     one.advance(2.0)
-    with pytest.raises(ValueError, match="time went back: 1.0 s after 2.0 s"):
+    with pytest.raises(ValueError, match=r"time went back: 1.0 s after 2.0 s"):
         one.submit(1.0, 1, BASE_MODEL, 10, 10)
 
 

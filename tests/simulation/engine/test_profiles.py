@@ -53,8 +53,9 @@ def test_kv_capacity_follows_the_measured_table_at_every_rank(shared_data: Path)
         rows = [row for row in csv.DictReader(file) if row["kv_cache_tokens"]]
     for row in rows:
         slots, rank = int(row["max_loras"]), int(row["max_lora_rank"])
-        tokens = _model_profile(row["model"]).kv_tokens(EngineLimits(slots, max_lora_rank=rank))
-        assert abs(tokens - float(row["kv_cache_tokens"])) < 7000, (slots, rank)
+        profile = _model_profile(row["model"])
+        tokens = profile.kv_tokens(EngineLimits(slots, max_lora_rank=rank))
+        assert abs(tokens - float(row["kv_cache_tokens"])) < 0.02 * profile.kv.tokens, (slots, rank)
     assert {row["max_lora_rank"] for row in rows} == {"8", "16", "32"}
 
 
@@ -82,7 +83,7 @@ def test_a_file_that_is_not_a_profile_is_refused(change: dict[str, object], mess
 
 def test_numbers_must_be_finite() -> None:
     text = load_profile("llama-3.1-8b-h100-80gb-recent").to_json()
-    with pytest.raises(ProfileError, match="step.fixed_ms is not a finite number"):
+    with pytest.raises(ProfileError, match=r"step\.fixed_ms is not a finite number"):
         parse_profile(text.replace('"fixed_ms": 7.98', '"fixed_ms": NaN', 1))
 
 
