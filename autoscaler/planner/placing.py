@@ -30,6 +30,7 @@ from autoscaler.ring import (
 from autoscaler.tiering import TierPlan
 
 _HOST_FILL = 0.9  # of the host's adapters, as ring.md has it: the rest is for what arrives unasked
+_SLOT_FILL = 0.9  # where all owners fit the adapter slots so far, no slot gets more than it can run without loads
 _IDLE_SHARE = 0.02  # of what a replica carries
 _LEAST_HOURLY_MOVES = 100.0  # a small fleet may always rearrange itself
 
@@ -75,11 +76,13 @@ def place_adapters(scene: Scene, slots: SlotTable) -> Placed:
     load = np.where(scene.dedicated(), 0.0, scene.demand.adapter_tokens_per_s)[mask]
     engine = scene.limits
     residents = max(math.floor(_HOST_FILL * engine.max_cpu_loras), 1)
-    limits = Limits(residents, policy.ring.load_bound_ratio, quiet_load=_quiet_load(scene))
     replication = resolve_replication(
         policy.ring.replication or "auto", load, len(wanted), max_loras=engine.max_loras, residents_per_slot=residents,
         previous=None if previous is None else previous.replication,
     )  # fmt: skip
+    if replication * len(adapters) <= _SLOT_FILL * engine.max_loras * len(wanted):
+        residents = min(residents, engine.max_loras)
+    limits = Limits(residents, policy.ring.load_bound_ratio, quiet_load=_quiet_load(scene))
     choice = decide_choice(len(adapters), engine.max_loras, before.choice)
     wish = place(
         adapters, load, wanted, limits=limits, replication=replication, previous=previous, vacant=slots.vacant(),

@@ -29,6 +29,7 @@ from autoscaler.connectors.envoy.resources import (
     endpoints_file,
     response,
     routes,
+    spread_names,
     subset_names,
 )
 from autoscaler.domain.decisions import Applied, Failed, Outcome
@@ -175,6 +176,8 @@ class EnvoyFilePublisher:
         targets = _targets(snapshot, self._mode)
         if self._written is not None and self._written.targets != targets:
             await self._wait_for(targets[0], version)
+        if self._written is not None and not spread_names(snapshot) <= spread_names(self._written.snapshot):
+            await self._wait_for(LEAST, version)
         _replace_changed(path, await asyncio.to_thread(routes, version, snapshot, names, found, self._mode))
         self._written = _Written(snapshot, body, version, _version_of(path.read_bytes()), targets)
 

@@ -98,10 +98,14 @@ def endpoints(assignment: str, snapshot: RingSnapshot, found: Mapping[str, tuple
     groups = [member for group in snapshot.hot.values() for member in group.members]
     rest = [*snapshot.members, *(snapshot.cold or ())]
     adapters: defaultdict[str, list[str]] = defaultdict(list)
+    spread = spread_names(snapshot)
     for name, members in found.items():
-        if assignment == (HOT if name in snapshot.hot else snapshot.choice.value):
-            for member in members:
-                adapters[member.address].append(name)
+        own = HOT if name in snapshot.hot else snapshot.choice.value
+        listed = members if assignment == own else ()
+        if assignment == LEAST and name in spread:
+            listed = members[: len(snapshot.exceptions[name])]
+        for member in listed:
+            adapters[member.address].append(name)
     if assignment == LEAST:
         for member in _serving(snapshot.members):
             adapters[member.address].extend(snapshot.base_models)
@@ -136,6 +140,17 @@ def candidates(snapshot: RingSnapshot, names: Collection[str]) -> dict[str, tupl
     return found
 
 
+def spread_names(snapshot: RingSnapshot) -> frozenset[str]:
+    """Adapters whose load asked for more owners than others have: their requests go by least requests over the owners.
+
+    Envoy's bound on a preferred owner is loose (see `balance_percent`), and one of these adapters fills a replica.
+    """
+    if snapshot.choice is not Choice.PREFERRED:
+        return frozenset()
+    usual = snapshot.replication_factor
+    return frozenset(a for a, owners in snapshot.exceptions.items() if len(owners) > usual and a not in snapshot.hot)
+
+
 def cold_members(snapshot: RingSnapshot) -> tuple[Member, ...]:
     """Who serves what is in no list: the cold group, or the warm members while it has no replica."""
     return _serving(snapshot.cold or ()) or _serving(snapshot.members)
@@ -158,6 +173,7 @@ def routes(
     base_target = LEAST if mode is Mode.RING else target
     table = {name: _route(name, target, _preference(found.get(name, ()))) for name in sorted(names)}
     if mode is Mode.RING:
+        table.update({name: _route(name, LEAST) for name in spread_names(snapshot) if name in found})
         table.update({name: _route(name, HOT) for name in snapshot.hot if name in found})
     table.update({name: _route(name, base_target) for name in snapshot.base_models})
     rejects = snapshot.unknown is Unknown.REJECT and mode is Mode.RING
