@@ -20,7 +20,7 @@ class Readings:
         waiting: requests that wait for compute (waiting less deferred).
         deferred: requests that wait for an adapter slot.
         kv_usage: sum of KV use, 0..1 each.
-        running: requests.
+        running: requests; `most_running`: how many one replica may run, the least of them.
         tokens_per_s: prompt and completion tokens/s; None where some READY replica does not say.
         busy: whether any engine says that it has work.
         ttft_mean_s, ttft_p99_s: weighted by requests; None without traffic.
@@ -36,6 +36,7 @@ class Readings:
     deferred: float = 0.0
     kv_usage: float = 0.0
     running: float = 0.0
+    most_running: int = 0
     tokens_per_s: float | None = None
     busy: bool = False
     ttft_mean_s: float | None = None
@@ -84,6 +85,7 @@ def read(group: Group, replicas: Sequence[Replica]) -> Readings:
         deferred=sum(value_or(s.deferred, 0.0) for s in heard),
         kv_usage=sum(value_or(s.kv_usage_ratio, 0.0) for s in heard),
         running=sum(value_or(s.running, 0.0) for s in heard),
+        most_running=min((r.limits.max_num_seqs for r in mine if r.state is ReplicaState.READY), default=0),
         tokens_per_s=sum(known) if ready and len(known) == len(tokens) else None,
         busy=any(value_or(s.running, 0.0) > 0 or value_or(s.waiting, 0.0) > 0 for s in ready),
         ttft_mean_s=_weighted(ready, [s.ttft_mean_s for s in ready]),

@@ -39,7 +39,7 @@ def pending(scene: Scene, n: int) -> Step | None:
 
 
 def load(scene: Scene, n: int) -> Step | None:
-    """Today's queue, KV use, TTFT and demand, spread over n, stay inside their targets with margin."""
+    """Today's queue, batch, KV use, wait and demand, spread over n, stay inside their targets with margin."""
     if scene.idle:
         return None
     scaling, readings = scene.policy.scaling, scene.readings
@@ -48,6 +48,7 @@ def load(scene: Scene, n: int) -> Step | None:
     kv_room = room if measured else room / 2  # compute was never measured: KV use stands in for it, twice as strict
     checks = [
         ("waiting requests per replica", readings.waiting / n, scaling.queue_per_replica * room),
+        ("running requests per replica", readings.running / n, readings.most_running * room),
         ("KV use", readings.kv_usage / n, scaling.kv_usage_ratio * kv_room),
         ("seconds of wait", _wait_s(scene), scene.ttft_target_s),
     ]

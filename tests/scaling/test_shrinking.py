@@ -33,11 +33,12 @@ def test_a_wider_step_goes_only_as_far_as_every_condition_allows():
     ("seen", "why"),
     [
         (signals(waiting=3.8), "waiting requests per replica would be 4.75 on 4 replicas, limit 4.5"),
+        (signals(running=48), "running requests per replica would be 60 on 4 replicas, limit 57.6"),
         (signals(kv=0.6), "KV use would be 0.75 on 4 replicas, limit 0.72"),
         (signals(ttft_mean_s=1.2), "seconds of wait would be 1.2 on 4 replicas, limit 1"),
         (signals(tokens=620.0), "tokens/s per replica would be 775 on 4 replicas, limit 630"),
     ],
-    ids=["queue", "kv", "ttft", "tokens"],
+    ids=["queue", "batch", "kv", "ttft", "tokens"],
 )
 def test_a_load_that_would_not_fit_with_margin_keeps_the_replica(seen, why):
     got = warm(5, replicas(5, seen), demand(1000.0))
