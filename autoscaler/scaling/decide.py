@@ -62,7 +62,7 @@ def decide_scale(
         )
         for scene in scenes
     }
-    conditions, memory = _since(_conditions(scenes), memory, now_s)
+    conditions = tuple(Condition(n, text) for n, text in sorted(_conditions(scenes).items()))
     remove = frozenset(
         scene.group.name for scene in scenes if not scene.wanted and decisions[scene.group.name].desired == 0
     )
@@ -210,12 +210,6 @@ def _shortage(scene: Scene) -> str:
         f"{scene.unplaced_adapters} adapters with demand have no adapter slot on {now} replicas of {scene.slots} each; "
         f"{scene.slot_replicas} replicas, or {needed} adapter slots in each, would hold all {scene.wanted_adapters}"
     )
-
-
-def _since(found: dict[str, str], memory: ScalingMemory, now_s: float) -> tuple[tuple[Condition, ...], ScalingMemory]:
-    since = {name: memory.conditions_s.get(name, now_s) for name in found}
-    conditions = tuple(Condition(name, message, since[name]) for name, message in sorted(found.items()))
-    return conditions, replace(memory, conditions_s=since)
 
 
 def _shown(signal: Signal) -> str:

@@ -57,12 +57,10 @@ class ScalingMemory:
     Attributes:
         groups: by name; a group that is gone is forgotten.
         changes_s: times of the last hour's changes of any group's replica count.
-        conditions_s: since when each condition holds.
     """
 
     groups: Mapping[str, GroupMemory] = field(default_factory=dict)
     changes_s: tuple[float, ...] = ()
-    conditions_s: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A mapping of JSON values; a few hundred bytes a group."""
@@ -84,7 +82,6 @@ class ScalingMemory:
             return cls(
                 groups={str(name): _group(group) for name, group in data["groups"].items()},
                 changes_s=tuple(float(t) for t in data["changes_s"]),
-                conditions_s={str(name): float(t) for name, t in data["conditions_s"].items()},
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"scaling memory is damaged ({error!r}); start with an empty one") from error

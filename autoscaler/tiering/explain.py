@@ -69,7 +69,7 @@ def conditions(evidence: Evidence) -> tuple[Condition, ...]:
         return ()
     most = most_hot_groups(evidence.tenants)
     text = f"{', '.join(sorted(broken)[:10])}: HOT was asked for, but there may be only {most} hot groups"
-    return (Condition("HotGroupsFull", text, evidence.tenants.now_s),)
+    return (Condition("HotGroupsFull", text),)
 
 
 def _past(tenants: Tenants, row: int, before: int) -> Step:

@@ -6,7 +6,7 @@ from autoscaler.domain.decisions import Reason
 from autoscaler.domain.fleet import Group, ReplicaState, Tier
 from autoscaler.policy.groups import ColdGroup, HotGroups
 from autoscaler.policy.words import SlotShortage
-from autoscaler.scaling import GroupDemand, ScaleView, ScalingMemory, decide_scale
+from autoscaler.scaling import GroupDemand, ScaleView, ScalingMemory
 from autoscaler.scaling.memory import GroupMemory
 from tests.scaling.building import NOON, SILENT, demand, plan_of, policy, replicas, settled, signals, warm
 
@@ -137,35 +137,29 @@ def test_what_was_grown_for_adapter_slots_is_kept_while_they_are_needed():
     assert warm(9, low, demand(500.0), view={"wanted_adapters": 58}).desired == 8
 
 
-def conditions_of(view: ScaleView, told=None, memory=None, now_s: float = NOON) -> dict[str, tuple[str, float]]:
-    plan, _ = decide_scale(view, told or policy(), memory or ScalingMemory(), now_s)
-    return {c.name: (c.message, c.since_s) for c in plan.conditions}
+def conditions_of(view: ScaleView, memory=None) -> dict[str, str]:
+    plan = plan_of(view, policy(), memory or ScalingMemory())
+    return {c.name: c.message for c in plan.conditions}
 
 
 def test_short_adapter_slots_say_what_would_cure_them():
     view = ScaleView({"warm": Group("warm", Tier.WARM, 4)}, replicas(4), {"warm": demand()}, **SHORT)
-    message, _ = conditions_of(view)["AdapterSlotsShort"]
-    assert message == (
+    assert conditions_of(view)["AdapterSlotsShort"] == (
         "30 adapters with demand have no adapter slot on 4 replicas of 7 each; "
         "9 replicas, or 17 adapter slots in each, would hold all 58"
     )
 
 
-def test_conditions_keep_the_time_at_which_they_began_and_end():
-    told = policy()
+def test_another_actor_is_a_condition_while_it_is_seen():
     held = ScaleView({"warm": Group("warm", Tier.WARM, 4, foreign_actor="keda")}, replicas(4), {"warm": demand()})
     free = replace(held, groups={"warm": Group("warm", Tier.WARM, 4)})
-    _, memory = decide_scale(held, told, ScalingMemory(), NOON)
-    message, since_s = conditions_of(held, told, memory, NOON + 60)["ForeignActor/warm"]
-    assert (since_s, message.split(";")[0]) == (NOON, "keda changed the replicas of warm to 4")
-    plan, memory = decide_scale(free, told, memory, NOON + 120)
-    assert plan.conditions == ()
-    assert memory.conditions_s == {}
+    assert conditions_of(held)["ForeignActor/warm"].startswith("keda changed the replicas of warm to 4; scaling holds")
+    assert conditions_of(free) == {}
 
 
 def test_stuck_replicas_are_a_condition():
     seen = replicas(4) + replicas(1, SILENT, state=ReplicaState.PENDING, first=4)
     view = ScaleView({"warm": Group("warm", Tier.WARM, 5)}, seen, {"warm": demand()})
     memory = settled(5, pending_since_s=NOON - 900.0)
-    assert "1 replicas of warm are not ready after 900 s" in conditions_of(view, memory=memory)["ReplicasStuck/warm"][0]
-    assert conditions_of(view, memory=settled(5, pending_since_s=NOON - 899.0)) == {}
+    assert "1 replicas of warm are not ready after 900 s" in conditions_of(view, memory)["ReplicasStuck/warm"]
+    assert conditions_of(view, settled(5, pending_since_s=NOON - 899.0)) == {}
