@@ -99,12 +99,17 @@ class Api:
             self._remember(key, answer)
             return answer
 
-    def change(self, method: str, path: str, body: Json | None = None) -> Json:
+    def change(
+        self, method: str, path: str, body: Json | None = None, headers: Mapping[str, str] | None = None
+    ) -> Json:
         """Give a command. Raises Problem."""
-        answer, _ = self._ask(method, f"/v1/{path}", json=body)
+        answer, _ = self._ask(method, f"/v1/{path}", json=body, headers=headers)
+        return answer
+
+    def forget(self) -> None:
+        """Ask again for everything, since something was changed."""
         with self._lock:
             self._answers.clear()
-        return answer
 
     def _ask(self, method: str, path: str, **asked: Any) -> tuple[Json, float | None]:
         try:

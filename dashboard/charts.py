@@ -131,3 +131,44 @@ def heat(
         )
     )
     return alt.layer(cells, labels)
+
+
+def states_map(frame: pd.DataFrame, states: list[str]) -> alt.LayerChart:
+    """Replicas by adapters, each cell one of four states, told apart by colour and by a sign."""
+    x = alt.X("adapter:N", title=None, sort=None, axis=alt.Axis(labelAngle=-60, labelOverlap=True, **_AXIS))
+    y = alt.Y("replica:N", title=None, sort=None, axis=alt.Axis(**_AXIS))
+    colours = alt.Scale(domain=states, range=[BLUE, "#56B4E9", "#D55E00", "rgba(138,148,158,0.13)"])
+    cells = (
+        alt.Chart(frame)
+        .mark_rect(cornerRadius=2, stroke=GREY, strokeOpacity=0.2)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("state:N", title=None, sort=states, scale=colours, legend=alt.Legend(orient="top")),
+            tooltip=["replica:N", "adapter:N", "state:N"],
+        )
+    )
+    signs = (
+        alt.Chart(frame[frame["state"] == states[2]])
+        .mark_text(text="×", color="white", fontSize=13, fontWeight="bold")
+        .encode(x=x, y=y)
+    )
+    return alt.layer(cells, signs)
+
+
+def timeline(frame: pd.DataFrame, steps: tuple[str, ...]) -> alt.Chart:
+    """Decisions over time, a row for each step; colour and shape say the same."""
+    colours = [BLUE, ORANGE, GREEN, "#D55E00"]
+    return (
+        alt.Chart(frame)
+        .mark_point(filled=True, size=70, opacity=0.8)
+        .encode(
+            x=alt.X("at:T", title=None, axis=alt.Axis(format="%H:%M:%S", tickCount=6, **_AXIS)),
+            y=alt.Y(
+                "step:N", title=None, sort=list(steps), scale=alt.Scale(domain=list(steps)), axis=alt.Axis(**_AXIS)
+            ),
+            color=alt.Color("step:N", legend=None, scale=alt.Scale(domain=list(steps), range=colours)),
+            shape=alt.Shape("step:N", legend=None, scale=alt.Scale(domain=list(steps))),
+            tooltip=[alt.Tooltip("at:T", format="%H:%M:%S"), "subject:N", "reason:N", "what:N"],
+        )
+    )
