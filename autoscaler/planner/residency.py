@@ -79,12 +79,14 @@ def _lack(
     absent = wanted - registered
     failed = ledger.failed.get(replica, {})
     hopeless = frozenset(a for a in absent if a in failed and math.isinf(failed[a].retry_at_s))
-    loaded = ledger.loaded.get(replica, {})
+    loaded, rows = ledger.loaded.get(replica, {}), catalogue.row
+    # What was expected a tick before may have left the catalogue since: it is not outdated, it goes.
     outdated = frozenset(
         adapter
         for adapter, revision in loaded.items()
-        if adapter in wanted and adapter in registered and revision != catalogue.revisions[catalogue.row[adapter]]
-    )
+        if adapter in wanted and adapter in registered and adapter in rows
+        and revision != catalogue.revisions[rows[adapter]]
+    )  # fmt: skip
     return Lack(absent - hopeless, hopeless, outdated)
 
 
