@@ -15,8 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.forecasting import ForecastMemory, ForecastSettings, NotEnoughHistoryError, empty_memory, observe, train
+from autoscaler.forecasting import (
+    ForecastMemory,
+    ForecastSettings,
+    NotEnoughHistoryError,
+    bursts,
+    empty_memory,
+    forecast,
+    observe,
+    train,
+)
 from autoscaler.forecasting.calibration import ROWS
+from benchmarks.forecast_tiers import Seen, by_policy, by_threshold, figures
 from benchmarks.rates import RateWindows, read_windows
 
 Doubles = NDArray[np.float64]
@@ -76,11 +86,15 @@ def walk(rates: RateWindows, settings: ForecastSettings, train_windows: int) -> 
         yield memory
 
 
-def ours(rates: RateWindows, settings: ForecastSettings, train_windows: int) -> tuple[dict[str, Walk], ForecastMemory]:
-    """Return what was served, and beside it the pooled table and the boosted model alone."""
+def ours(
+    rates: RateWindows, settings: ForecastSettings, train_windows: int
+) -> tuple[dict[str, Walk], Seen, ForecastMemory]:
+    """Return what was served, beside it the pooled table and the boosted model alone, and what tiering is told."""
     shape = (len(settings.horizons_s), *rates.rps.shape)
     names = {"ours": ("p50", "p90"), "table": ("table50", "table90"), "model": ("model50", "model90")}
     walks = {name: Walk(np.zeros(shape), np.zeros(shape)) for name in names}
+    flat = rates.rps.shape
+    seen = Seen(rates.rps, np.zeros(flat), np.zeros(flat), np.zeros(flat, np.bool_), np.zeros(flat, np.bool_))
     for t, memory in enumerate(walk(rates, settings, train_windows)):
         for h, pending in enumerate(memory.pending):
             for name, (point, upper) in names.items():
@@ -88,7 +102,33 @@ def ours(rates: RateWindows, settings: ForecastSettings, train_windows: int) -> 
                 cheap_p, cheap_u = pending[-1][ROWS.index("table50")], pending[-1][ROWS.index("table90")]
                 walks[name].point[h, t] = np.where(np.isnan(p), cheap_p, p)
                 walks[name].upper[h, t] = np.where(np.isnan(u), cheap_u, u)
-    return walks, memory
+        made = forecast(memory, settings.horizons_s[:1], memory.last_tick_s, settings)
+        seen.mean[t], seen.upper[t], seen.known[t] = made.mean[0], made.p90[0], made.known
+        seen.burst[t] = bursts(memory, memory.last_tick_s).active
+    return walks, seen, memory
+
+
+def tiers_of(rates: RateWindows, seen: Seen, settings: ForecastSettings, test: slice) -> dict[str, dict[str, Any]]:
+    """Return churn and recall of the default policy and of two naive thresholds."""
+    next_rate = actuals(rates, 1)[test]
+    last = np.nan_to_num(rates.rps)
+    hour = ewma(rates.rps, 3600.0 / settings.bucket_s)
+    tiers = {"ours": by_policy(rates.clients, seen, settings.bucket_s)}
+    tiers |= {"threshold_last_value": by_threshold(last), "threshold_ewma_1h": by_threshold(hour)}
+    made = {name: figures(t[test], next_rate, settings.day_buckets) for name, t in tiers.items()}
+    return {key: {name: f[key] for name, f in made.items()} for key in ("tier_churn_per_day_ratio", "hot_recall")}
+
+
+def onsets_of(rates: RateWindows, seen: Seen, settings: ForecastSettings, test: slice) -> dict[str, float]:
+    """Return alarms per tenant and day, and the share of alarms whose next window is back at half the alarm's rate."""
+    alarm, next_rate = seen.burst[test], actuals(rates, 1)[test]
+    fell = alarm & (next_rate < 0.5 * np.nan_to_num(rates.rps[test]))
+    days = alarm.size / settings.day_buckets
+    return {
+        "alarms_per_tenant_day": float(alarm.sum() / days),
+        "false_alarms_per_tenant_day": float(fell.sum() / days),
+        "false_ratio": float(fell.sum() / max(1, alarm.sum())),
+    }
 
 
 def ewma(rates: Doubles, half_life: float) -> Doubles:
@@ -162,7 +202,7 @@ def report(rates: RateWindows, train_days: float) -> dict[str, Any]:
     train_windows = min(round(train_days * settings.day_buckets), len(rates.rps) - 1)
     pools = pools_of(rates, train_windows)
     started_s = time.perf_counter()
-    walks, memory = ours(rates, settings, train_windows)
+    walks, seen, memory = ours(rates, settings, train_windows)
     took_s = time.perf_counter() - started_s
     walks |= peers(rates, settings, train_windows, pools)
     test = slice(train_windows - 1, None)
@@ -178,6 +218,8 @@ def report(rates: RateWindows, train_days: float) -> dict[str, Any]:
         "methods": methods,
         "pools": {name: int(mine.sum()) for name, mine in pools.items()},
         "windows": {"train": train_windows, "test": len(rates.rps) - train_windows, "window_s": rates.window_s},
+        **tiers_of(rates, seen, settings, test),
+        "onsets": onsets_of(rates, seen, settings, test),
         "missing_ratio": float(np.isnan(rates.rps).mean()),
         "live_coverage90": dict(
             zip((f"{h:g}" for h in settings.horizons_s), memory.calibration.coverage(), strict=True)
@@ -205,14 +247,14 @@ def main() -> None:
 
 def print_table(result: dict[str, Any]) -> None:
     """Print one line per horizon, pool and method."""
-    print(f"{'horizon':>8} {'pool':<7} {'method':<12} {'wape':>7} {'pinball90':>10} {'coverage90':>11} {'given':>12}")
+    print(f"{'horizon':>8} {'pool':<7} {'method':<18} {'wape':>7} {'pinball90':>10} {'coverage90':>11} {'given':>12}")
     for horizon_s in next(iter(result["methods"].values())):
         for pool in result["pools"]:
             for name, by_horizon in result["methods"].items():
                 s = by_horizon[horizon_s][pool]
                 cells = [f"{s[k]:.4f}" if s[k] is not None else "-" for k in
                          ("wape", "pinball90", "coverage90", "provisioned_ratio")]  # fmt: skip
-                print(f"{horizon_s:>8} {pool:<7} {name:<12} {cells[0]:>7} {cells[1]:>10} {cells[2]:>11} {cells[3]:>12}")
+                print(f"{horizon_s:>8} {pool:<7} {name:<18} {cells[0]:>7} {cells[1]:>10} {cells[2]:>11} {cells[3]:>12}")
 
 
 if __name__ == "__main__":

@@ -28,8 +28,12 @@ ROWS = (
     "model50", "model90", "model_low", "model_high", "mean", "p50", "p90", "p95",
 )  # fmt: skip
 """Rows of an issued forecast; cell and group travel as floats, so that it is one block of memory."""
-STEP = 0.08
-"""Normal scores that a band moves by after a bucket in which every tenant of its group was above it."""
+STEP_ALL = 0.08
+"""Normal scores that all bands move by after a bucket in which every tenant was above its own."""
+STEP_GROUP = 0.03
+"""The same for one rate group; less, since a few tenants miss together by chance."""
+STEP_POOLED = 0.08
+"""The same for the logarithm of a sum's margin."""
 STEP_PRIOR = 6.0
 CHANGE_MARGIN = 0.005  # a challenger serves when it is this share better
 
@@ -183,7 +187,9 @@ def _learn_bands(c: Calibration, h: int, issued: Issued, y: Floats, group: Cells
             band = issued.row(name)
             said = ~np.isnan(band)
             seen, missed = _misses(y[said], band[said], group[said])
-            z[:, f, i] += STEP * (missed - (1 - LEVELS[i]) * seen) / np.maximum(usual, seen)
+            excess = missed - (1 - LEVELS[i]) * seen
+            z[:, f, i] += STEP_ALL * excess.sum() / np.maximum(usual, seen).sum()
+            z[:, f, i] += STEP_GROUP * excess / np.maximum(usual, seen)
     z = np.maximum.accumulate(z.clip(0.0, BOUND_Z), axis=2)
     return replace(c, z=_set(c.z, h, z), covered=_set(c.covered, h, covered))
 
@@ -204,7 +210,7 @@ def _learn_totals(c: Calibration, h: int, issued: Issued, y: Floats, keep: float
     above = float(y.sum(dtype=np.float64) - mean.sum())
     pooled = c.pooled[h].copy()
     for i, level in enumerate(LEVELS):
-        pooled[i] *= np.exp(STEP * ((above > pooled[i] * margin) - (1 - level)))
+        pooled[i] *= np.exp(STEP_POOLED * ((above > pooled[i] * margin) - (1 - level)))
     pooled = pooled.clip(0.1, 20.0)
     pooled[1] = max(pooled[1], pooled[0])
     return replace(c, total=_set(c.total, h, c.total[h] * keep + errors), pooled=_set(c.pooled, h, pooled))

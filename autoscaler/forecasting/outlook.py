@@ -1,7 +1,7 @@
 """Fleet and group totals hours ahead, by statsmodels: few series, where the daily season is real.
 
-Meant for the scale-in horizon and for reports, refitted hourly off the tick: one fit takes about a tenth of a second, which
-is why no tenant has one. The season serves only where it proves itself on the series' own last day.
+Meant for the scale-in horizon and for reports, refitted hourly off the tick: one fit takes about a tenth of a second,
+which is why no tenant has one. The season serves only where it proves itself on the series' own last day.
 """
 
 from dataclasses import dataclass

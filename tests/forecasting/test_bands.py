@@ -7,6 +7,7 @@ from autoscaler.forecasting import bursts, forecast, observe, outlook, totals
 from tests.forecasting.replay import COARSE, NAN, SETTINGS, bucketed, flapping, started, ticked
 
 
+@pytest.mark.slow
 def test_bands_hold_on_traffic_that_comes_and_goes():
     rows = flapping(600, 40)
     memory = started(tuple(f"t{i}" for i in range(40)), COARSE)
@@ -22,6 +23,7 @@ def test_bands_hold_on_traffic_that_comes_and_goes():
     np.testing.assert_allclose(memory.calibration.coverage()[0], inside / judged, atol=0.03)
 
 
+@pytest.mark.slow
 def test_a_change_of_the_whole_fleet_is_followed_by_the_bands():
     """All tenants turn rough at once: the bands widen until they hold again."""
     rng = np.random.default_rng(1)
@@ -48,6 +50,7 @@ def test_a_sum_has_a_narrower_band_than_the_sum_of_bands_and_medians_are_not_off
     assert not hasattr(one, "p50")
 
 
+@pytest.mark.slow
 def test_the_total_is_inside_its_pooled_band_nine_times_in_ten():
     rows = flapping(700, 40)
     memory = started(tuple(f"t{i}" for i in range(40)), COARSE)
@@ -75,6 +78,7 @@ def test_a_fivefold_jump_is_an_onset_at_its_second_tick_at_the_latest():
     assert found.score[0] > 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.05, 1.0, 30.0])
 def test_arrivals_that_vary_by_chance_raise_next_to_no_alarm(rate):
     """Gamma arrivals with a variation of 1.5, ticks of 15 s: under one alarm per tenant and day."""

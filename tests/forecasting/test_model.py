@@ -18,6 +18,8 @@ from autoscaler.forecasting import (
 from tests.forecasting.replay import COARSE, bucketed, flapping, started, ticked
 
 SHORT = replace(COARSE, horizons_s=(600.0, 1800.0))
+pytestmark = pytest.mark.slow  # trains real trees
+
 IDS = tuple(f"t{i}" for i in range(12))
 
 
@@ -79,7 +81,7 @@ def test_the_same_history_gives_the_same_model_whatever_its_unit(history, model)
 
 
 def test_too_little_history_is_said_so():
-    with pytest.raises(NotEnoughHistoryError, match="a model needs 216, 1.5 days"):
+    with pytest.raises(NotEnoughHistoryError, match=r"a model needs 216, 1\.5 days"):
         train(np.ones((100, 3)), SHORT)
     with pytest.raises(NotEnoughHistoryError, match="too few active tenants"):
         train(np.zeros((300, 3)), SHORT)

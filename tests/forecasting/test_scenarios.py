@@ -41,6 +41,7 @@ def test_a_steady_tenant_keeps_its_level_and_its_band_narrows():
     assert 10.0 <= late.p90[0, 0] < early.p90[0, 0]
 
 
+@pytest.mark.slow
 def test_a_week_of_silence_is_a_true_zero_and_the_return_is_followed_within_two_ticks():
     ids = ("a", *(f"other-{i}" for i in range(20)))
     busy, silent = [20.0] + [3.0] * 20, [0.0] + [3.0] * 20
@@ -100,6 +101,7 @@ def test_a_clock_that_jumps_loses_no_level_and_raises_no_burst(jump_s):
     assert not bursts(memory, memory.last_tick_s).active[0]
 
 
+@pytest.mark.slow
 def test_a_daylight_saving_change_moves_the_daily_peak_by_an_hour_and_nothing_else():
     """Time is Unix time, so the change shows as tenants that come an hour earlier."""
 

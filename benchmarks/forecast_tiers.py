@@ -1,0 +1,69 @@
+"""Tier decisions of the default policy replayed on forecasts, beside thresholds on the last value and on an EWMA."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaler.domain.signals import Fresh
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.tiering import TieringMemory, TierView, decide_tiers
+
+Doubles = NDArray[np.float64]
+Tiers = NDArray[np.int8]
+COLD, WARM, HOT = 0, 1, 2
+HOT_RPS = 10.0
+"""A tenant is hot from this rate on: 7 of 162 clients of the development file; the capacity follows from it."""
+TOKENS_PER_REQUEST = 500.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What tiering is told, window by window: [T, S] each, requests/s."""
+
+    rate: Doubles
+    mean: Doubles
+    upper: Doubles
+    known: NDArray[np.bool_]
+    burst: NDArray[np.bool_]
+
+
+def by_policy(ids: tuple[str, ...], seen: Seen, window_s: float) -> Tiers:
+    """Return [T, S] the tiers that the default policy decides, one tick per window."""
+    policy = FleetPolicy(name="replay", base_model="any")
+    capacity = Fresh(HOT_RPS * TOKENS_PER_REQUEST / policy.tiering.hot_threshold_replicas, 0.0)
+    memory, out = TieringMemory(), np.zeros(seen.rate.shape, np.int8)
+    blank = replace(TierView.blank(ids), capacity_tokens_per_s=capacity)
+    for t in range(len(out)):
+        view = replace(
+            blank,
+            rate_tokens_per_s=seen.rate[t] * TOKENS_PER_REQUEST,
+            mean_tokens_per_s=seen.mean[t] * TOKENS_PER_REQUEST,
+            upper_tokens_per_s=seen.upper[t] * TOKENS_PER_REQUEST,
+            known=seen.known[t],
+            burst=seen.burst[t],
+        )
+        plan, memory = decide_tiers(view, policy, memory, (t + 1) * window_s)
+        out[t] = plan.after
+    return out
+
+
+def by_threshold(level: Doubles) -> Tiers:
+    """Return [T, S] the tiers of one who compares a level with the same thresholds and remembers nothing."""
+    cold_rps = FleetPolicy(name="replay", base_model="any").tiering.cold_threshold_tokens_per_s / TOKENS_PER_REQUEST
+    return np.where(level >= HOT_RPS, HOT, np.where(level > cold_rps, WARM, COLD)).astype(np.int8)
+
+
+def figures(tiers: Tiers, next_rate: Doubles, windows_per_day: int) -> dict[str, Any]:
+    """Return churn and recall over the windows given.
+
+    ``tier_churn_per_day_ratio``: tenants that change tier at least once in a day, over tenants, mean of the days.
+    ``hot_recall``: of the requests of tenant-windows that turn out hot, the share whose tenant was HOT before.
+    """
+    changed = np.diff(tiers, axis=0) != 0
+    days = [changed[d : d + windows_per_day].any(axis=0).mean() for d in range(0, len(changed), windows_per_day)]
+    hot = np.nan_to_num(np.where(next_rate >= HOT_RPS, next_rate, 0.0))
+    volume = float(hot.sum())
+    recall = float(hot[tiers == HOT].sum()) / volume if volume > 0 else None
+    return {"tier_churn_per_day_ratio": float(np.mean(days)), "hot_recall": recall}
