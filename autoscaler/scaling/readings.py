@@ -15,6 +15,7 @@ class Readings:
 
     Attributes:
         ready, unready, draining: serving; asked for and not serving yet (pods that do not exist yet included); leaving.
+        failed: that do not come up: neither load nor relief, and nothing to wait for.
         unplaced: those of `unready` that have no machine.
         heard: READY replicas whose queue and KV use are both known; sums are over these.
         waiting: requests that wait for compute (waiting less deferred).
@@ -31,6 +32,7 @@ class Readings:
     unready: int = 0
     unplaced: int = 0
     draining: int = 0
+    failed: int = 0
     heard: int = 0
     waiting: float = 0.0
     deferred: float = 0.0
@@ -71,7 +73,8 @@ def read(group: Group, replicas: Sequence[Replica]) -> Readings:
     starting = sum(r.state is ReplicaState.STARTING for r in mine)
     pending = sum(r.state is ReplicaState.PENDING for r in mine)
     draining = sum(r.state is ReplicaState.DRAINING for r in mine)
-    absent = max(0, group.current_replicas - len(ready) - starting - pending - draining)
+    failed = sum(r.state is ReplicaState.FAILED for r in mine)
+    absent = max(0, group.current_replicas - len(ready) - starting - pending - draining - failed)
     heard = [s for s in ready if isinstance(s.waiting, Fresh) and isinstance(s.kv_usage_ratio, Fresh)]
     tokens = [tokens_per_s(s) for s in ready]
     known = [t for t in tokens if t is not None]
@@ -80,6 +83,7 @@ def read(group: Group, replicas: Sequence[Replica]) -> Readings:
         unready=starting + pending + absent,
         unplaced=pending + absent,
         draining=draining,
+        failed=failed,
         heard=len(heard),
         waiting=sum(capacity_waiting(s) or 0.0 for s in heard),
         deferred=sum(value_or(s.deferred, 0.0) for s in heard),

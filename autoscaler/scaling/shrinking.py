@@ -42,6 +42,7 @@ def load(scene: Scene, n: int) -> Step | None:
     """Today's queue, batch, KV use, wait and demand, spread over n, stay inside their targets with margin."""
     if scene.idle:
         return None
+    n = max(1, n - scene.readings.failed)
     scaling, readings = scene.policy.scaling, scene.readings
     room = 1.0 - scaling.scale_in.margin_ratio
     measured = isinstance(scene.capacity.tokens_per_s, Fresh)

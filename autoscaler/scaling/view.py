@@ -61,7 +61,7 @@ class ScalePlan:
 
     Attributes:
         decisions: by group name, in the order warm, cold, hot groups by name.
-        conditions: what an operator must know (`AdapterSlotsShort`, `ForeignActor/warm`, `ReplicasStuck/warm`), undated:
+        conditions: what an operator must know (`AdapterSlotsShort`, `ForeignActor/warm`, `ReplicasStuck/warm`);
             the planner knows since when each holds.
         capacity: what one replica of each group carries.
         remove: hot groups that are not needed any more, to be removed once they are drained.

@@ -119,7 +119,8 @@ def fell_asleep(tenants: Tenants) -> Answer:
     """
     if not tenants.surplus:
         return _rows(NOBODY, TIER_COLD, Reason.QUIET)
-    rows = np.flatnonzero((tenants.before == TIER_WARM) & tenants.calm & tenants.stayed)
+    quiet = tenants.calm & tenants.stayed & (tenants.view.adapters > 0)
+    rows = np.flatnonzero((tenants.before == TIER_WARM) & quiet)
     order = np.lexsort((tenants.memory.keys[rows], tenants.quiet_since_s[rows], tenants.mean[rows]))
     rows = rows[order]
     freed_before = np.cumsum(tenants.view.adapters[rows]) - tenants.view.adapters[rows]

@@ -118,6 +118,12 @@ def test_pods_that_do_not_exist_yet_are_pending_too():
     assert "2 replicas have no machine yet" in got.trail[-1].message
 
 
+def test_a_failed_replica_is_not_waited_for():
+    seen = replicas(4, signals(waiting=10)) + replicas(1, SILENT, state=ReplicaState.FAILED, first=4)
+    got = warm(5, seen)
+    assert (got.desired, got.reason) == (8, Reason.SATURATION)
+
+
 def test_stuck_replicas_stop_nothing():
     seen = replicas(4, signals(waiting=10)) + replicas(1, SILENT, state=ReplicaState.PENDING, first=4)
     memory = settled(5, pending_since_s=NOON - 901.0)

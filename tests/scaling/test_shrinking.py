@@ -87,6 +87,16 @@ def test_a_replica_on_its_way_keeps_the_count():
     assert (got.desired, got.reason) == (5, Reason.PENDING_REPLICAS)
 
 
+def test_a_failed_replica_carries_nothing_of_what_must_fit():
+    """Four at KV .5 and one that failed: 2.0 in all is .5 on four, .67 on the three that would serve."""
+    seen = replicas(4, signals(kv=0.5, tokens=300.0)) + replicas(1, SILENT, state=ReplicaState.FAILED, first=4)
+    assert warm(5, seen, demand(1000.0)).desired == 4
+    fuller = replicas(4, signals(kv=0.6, tokens=300.0)) + seen[4:]
+    got = warm(5, fuller, demand(1000.0))
+    assert (got.desired, got.reason) == (5, Reason.IN_BAND)
+    assert "KV use would be 0.8 on 3 replicas" in got.trail[-1].message
+
+
 def test_a_stuck_replica_keeps_nothing():
     seen = replicas(4, CALM) + replicas(1, SILENT, state=ReplicaState.PENDING, first=4)
     got = warm(5, seen, demand(1000.0), memory=settled(5, pending_since_s=NOON - 1000.0))
