@@ -38,7 +38,7 @@ def looks(draw: st.DrawFn) -> Observation:
     return observation(fleet, pairs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(looks())
 def test_scores_are_within_their_bounds_and_every_ready_replica_has_a_finding(look):
     found, _ = diagnose(look, POLICY, DiagnosisMemory(), NOW)
@@ -51,14 +51,14 @@ def test_scores_are_within_their_bounds_and_every_ready_replica_has_a_finding(lo
         assert all(math.isfinite(term.value) for term in finding.terms)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(looks())
 def test_one_look_accuses_nobody(look):
     found, _ = diagnose(look, POLICY, DiagnosisMemory(), NOW)
     assert all(f.aggressor == 0 and f.victim == 0 for f in found.tenants.values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(looks(), st.randoms(use_true_random=False))
 def test_the_order_of_pairs_does_not_matter(look, random):
     order = list(range(look.pairs.adapter.size))
@@ -75,7 +75,7 @@ def test_the_order_of_pairs_does_not_matter(look, random):
     assert set(one.tenants) == set(two.tenants)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(looks())
 def test_without_routers_replicas_are_still_judged(look):
     blind = replace(look, pairs=PairTraffic.none(), traffic=Traffic.unknown(len(look.catalogue.ids)))
@@ -85,7 +85,7 @@ def test_without_routers_replicas_are_still_judged(look):
     assert memory.sums == {}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(looks())
 def test_looking_again_at_the_same_moment_says_the_same(look):
     one, memory = diagnose(look, POLICY, DiagnosisMemory(), NOW)

@@ -110,7 +110,7 @@ TOLD = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(views(), memories(), st.sampled_from(TOLD))
 def test_what_is_desired_is_within_its_bounds_or_held_for_a_named_reason(view, memory, told):
     plan, _ = decide_scale(view, told, memory, NOON)
@@ -128,7 +128,7 @@ def test_what_is_desired_is_within_its_bounds_or_held_for_a_named_reason(view, m
             assert told.groups.warm.min_replicas <= decision.desired <= told.groups.warm.max_replicas
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(views(), memories(), st.sampled_from(TOLD))
 def test_the_same_input_gives_the_same_plan_and_order_does_not_matter(view, memory, told):
     plan, after = decide_scale(view, told, memory, NOON)
@@ -139,7 +139,7 @@ def test_the_same_input_gives_the_same_plan_and_order_does_not_matter(view, memo
     assert decide_scale(mixed, told, memory, NOON) == (plan, after)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(views(), memories(), st.sampled_from(TOLD))
 def test_deciding_again_at_the_same_moment_changes_nothing(view, memory, told):
     plan, after = decide_scale(view, told, memory, NOON)
@@ -148,7 +148,7 @@ def test_deciding_again_at_the_same_moment_changes_nothing(view, memory, told):
     assert later == after
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(views(), memories(), st.sampled_from(TOLD))
 def test_memory_survives_json(view, memory, told):
     _, after = decide_scale(view, told, memory, NOON)
@@ -159,7 +159,7 @@ WATCHED = ScalingMemory({"warm": GroupMemory(NOON - 3600.0, current=6)})
 NAMES = [f.name for f in fields(ReplicaSignals)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(HEARD, min_size=6, max_size=6),
     st.floats(0, 8000),
@@ -182,7 +182,7 @@ def test_doubt_never_shrinks(seen, tokens, lost, router_lost, told):
         assert held.decisions["warm"].desired >= 6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(HEARD, min_size=5, max_size=5),
     st.floats(0, 8000),
@@ -222,7 +222,7 @@ REACHABLE = {
 }  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(views(), memories(), st.sampled_from(TOLD))
 def test_no_other_reason_is_ever_given(view, memory, told):
     plan, _ = decide_scale(view, told, memory, NOON)

@@ -90,7 +90,7 @@ def same(one: TierPlan, two: TierPlan) -> bool:
     return [one.explain(t) for t in one.ids] == [two.explain(t) for t in one.ids]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(CASES, st.sampled_from(TOLD), st.permutations(range(COUNT)))
 def test_the_order_of_tenants_does_not_matter(case, told, order):
     view, memory = case
@@ -113,7 +113,7 @@ def test_the_order_of_tenants_does_not_matter(case, told, order):
     assert np.array_equal(mixed_after.since_s, after.since_s[rows])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(CASES, st.sampled_from(TOLD))
 def test_every_tenant_has_a_tier_a_reason_of_this_room_and_a_sentence(case, told):
     view, memory = case
@@ -128,7 +128,7 @@ def test_every_tenant_has_a_tier_a_reason_of_this_room_and_a_sentence(case, told
     assert np.isfinite(after.since_s).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(CASES, st.sampled_from(TOLD))
 def test_hot_groups_and_adapter_slots_hold_always(case, told):
     view, memory = case
@@ -143,7 +143,7 @@ def test_hot_groups_and_adapter_slots_hold_always(case, told):
         assert int(view.adapters[rest].sum()) <= room
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(CASES, st.sampled_from(TOLD))
 def test_deciding_again_at_the_same_moment_changes_nothing(case, told):
     view, memory = case
@@ -154,7 +154,7 @@ def test_deciding_again_at_the_same_moment_changes_nothing(case, told):
     assert again.changed == ()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(CASES, st.sampled_from(TOLD))
 def test_memory_survives_json_and_the_next_tick_is_the_same(case, told):
     view, memory = case
@@ -165,7 +165,7 @@ def test_memory_survives_json_and_the_next_tick_is_the_same(case, told):
     assert same(one, two)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(CASES, st.integers(0, COUNT - 1), st.floats(1, 50))
 def test_more_load_never_means_a_lower_tier(case, row, factor):
     view, memory = case
@@ -180,7 +180,7 @@ def test_more_load_never_means_a_lower_tier(case, row, factor):
     assert after.after[row] >= before.after[row]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(CASES)
 def test_doubt_demotes_nobody(case):
     """Where no rate is heard, no forecast known and slots unknown, nobody that can be loaded goes down."""
