@@ -96,6 +96,11 @@ def _seen_draining(departure: Departure, observation: Observation, name: str) ->
     )
 
 
+def back_on_ring(departures: Departures, active: frozenset[str]) -> Departures:
+    """Departures with those that the published ring still names as not out of it: that epoch never came to be."""
+    return {name: replace(d, left_epoch=0) if name in active else d for name, d in departures.items()}
+
+
 def left(departures: Departures, names: frozenset[str], epoch: int, now_s: float) -> dict[str, Departure]:
     """`names` are out of the snapshot with `epoch`; those that were out before keep their epoch."""
     return {

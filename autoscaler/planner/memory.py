@@ -28,12 +28,12 @@ class RingMemory:
         choice: what routers prefer; kept for its hysteresis.
         slots: identities and who holds them.
         published: the last snapshot that was decided, with its epoch; what is observed goes before it.
+        body: its wire form, by which it is known again when it is read back.
         published_at_s: when that epoch was decided.
         expected: replica id -> adapters that it should hold, as of the last tick.
         joining_since_s: replica id -> when it was first seen ready without its adapters.
         departures: replicas on their way out.
         budget: moves left, in pairs of average load; below zero after an overdraft. `budget_at_s`: as of when.
-        lag_since_s: since when each condition holds.
     """
 
     placement: Placement | None = None
@@ -41,6 +41,7 @@ class RingMemory:
     choice: Choice | None = None
     slots: SlotTable = field(default_factory=SlotTable)
     published: RingSnapshot | None = None
+    body: bytes | None = None
     published_at_s: float = 0.0
     expected: Mapping[str, frozenset[str]] = field(default_factory=dict)
     joining_since_s: Mapping[str, float] = field(default_factory=dict)

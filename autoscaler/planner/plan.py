@@ -16,6 +16,7 @@ from autoscaler.domain.decisions import Condition, Effect, Grow, Shrink
 from autoscaler.domain.diagnosis import Diagnosis
 from autoscaler.domain.fleet import Override
 from autoscaler.domain.observation import Observation
+from autoscaler.domain.signals import Missing
 from autoscaler.planner.approval import Proposal, approved_scale, approved_tiers, stand
 from autoscaler.planner.demand import Demand, foresee
 from autoscaler.planner.memory import PlannerMemory
@@ -90,7 +91,9 @@ def plan(
         scale = approved_scale(scale, approvals, proposals)
     acted_on = _standing(scale) if policy.actuation is Actuation.EXPORT or policy.mode is Mode.ADVISE else scale
     ring, ring_memory = plan_ring(observation, policy, demand, tiers, acted_on, memory.ring)
-    grows, waiting = _grows(observation, acted_on, policy)
+    platform = observation.freshness.get("replicas")
+    unseen = platform if isinstance(platform, Missing) else None
+    grows, waiting = _grows(observation, acted_on, policy) if unseen is None else ((), (_unreadable(unseen),))
     found = (*waiting, *tiers.conditions, *scale.conditions, *ring.conditions, *_noticed(observation))
     conditions, since_s = _dated(found, memory.conditions_s, now_s)
     decided = FleetPlan(
@@ -104,13 +107,21 @@ def plan(
         tiers=tiers,
         scale=scale,
         ring=ring,
-        effects=(*grows, *(e for e in ring.effects if not isinstance(e, Shrink)), *_shrinks(ring, acted_on)),
+        effects=()
+        if unseen
+        else (*grows, *(e for e in ring.effects if not isinstance(e, Shrink)), *_shrinks(ring, acted_on)),
         proposals=tuple(proposals),
         conditions=conditions,
     )
     # Advice is not acted on, so the ring that it leads to never comes to be: each advice starts from what is.
     kept_ring = memory.ring if policy.mode is Mode.ADVISE else ring_memory
-    return decided, PlannerMemory(demand_memory, diagnosis_memory, tiering_memory, scaling_memory, kept_ring, since_s)
+    kept_scaling = scaling_memory if unseen is None else memory.scaling
+    return decided, PlannerMemory(demand_memory, diagnosis_memory, tiering_memory, kept_scaling, kept_ring, since_s)
+
+
+def _unreadable(platform: Missing) -> Condition:
+    text = f"{platform.why}. Nothing is scaled, loaded or published until it answers; routers keep the last ring"
+    return Condition("PlatformUnreadable", text)
 
 
 def _standing(scale: ScalePlan) -> ScalePlan:

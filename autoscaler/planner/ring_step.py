@@ -18,7 +18,7 @@ from autoscaler.domain.decisions import (
 )
 from autoscaler.domain.fleet import ReplicaState, Tier
 from autoscaler.domain.observation import Observation
-from autoscaler.domain.signals import Fresh
+from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.planner import departures as departing
 from autoscaler.planner.acknowledgement import Acknowledgement
 from autoscaler.planner.demand import Demand
@@ -95,7 +95,8 @@ def plan_ring(
     before = _as_published(observation, memory)
     published, published_at_s = before.published, before.published_at_s
     memory = before
-    departures = departing.choose(observation, scale, memory.departures, memory.placement, memory.slots)
+    going = departing.back_on_ring(memory.departures, _active(published))
+    departures = departing.choose(observation, scale, going, memory.placement, memory.slots)
     warm = tuple(r for r in observation.replicas if r.group == WARM_GROUP)
     scene = Scene(observation, policy, demand, tiers, scale, before, departures, warm)
     slots, events, joining = advance_slots(scene)
@@ -103,12 +104,15 @@ def plan_ring(
     expected = expected_residents(scene, slots, placed.placement)
     residency = compare(expected, observation.replicas, observation.ledger, observation.catalogue)
     membership = Membership({r.id: r for r in observation.replicas}, slots, departures, residency)
-    snapshot = _snapshot(scene, membership, placed)
+    readable = _readable(observation)
+    # What cannot be read back cannot be followed by anything: nothing is published, and nobody drains, until it can.
+    snapshot = _snapshot(scene, membership, placed) if readable else published
     changed = snapshot is not None and snapshot != published
-    epoch = _epoch(published)
+    epoch, body = _epoch(published), before.body
     if changed and snapshot is not None:
         epoch, published_at_s = max(observation.ring_epoch, epoch) + 1, scene.now_s
         snapshot = stamped(snapshot, epoch, scene.now_s)
+        body = encode(snapshot)
     departures = departing.left(departures, _out_of(snapshot, departures), epoch, scene.now_s)
     acks = Acknowledgement(observation.routers, policy.ring.ack_timeout_s, scene.now_s)
     lag = acks.lag(epoch, published_at_s)
@@ -124,18 +128,27 @@ def plan_ring(
             *_assignments(scene, slots),
             *_loads(scene, slots, residency),
             *_gates(scene, residency, joining),
-            *([PublishRing(epoch, encode(snapshot))] if changed and snapshot and _readable(observation) else []),
-            *departing.effects(observation, scale, departures, acks, policy.ring.drain_timeout_s),
-            *(_unloads(scene, residency) if acks.of(epoch, published_at_s) and not changed else ()),
+            *([PublishRing(epoch, body)] if changed and body is not None else []),
+            *(departing.effects(observation, scale, departures, acks, policy.ring.drain_timeout_s) if readable else ()),
+            *(_unloads(scene, residency) if readable and acks.of(epoch, published_at_s) and not changed else ()),
         ),
         conditions=(*([lag] if lag else []), *_load_failures(observation, residency)),
         published=changed,
     )
+    unseen = observation.freshness.get("replicas")
+    if isinstance(unseen, Missing):
+        return _held(plan, published, unseen.why), before
     return plan, replace(
-        before, placement=placed.placement, saved=None, choice=placed.choice, slots=slots, published=snapshot,
+        before, body=body, placement=placed.placement, saved=None, choice=placed.choice, slots=slots, published=snapshot,
         published_at_s=published_at_s, expected=expected, joining_since_s=joining, departures=departures,
         budget=placed.budget, budget_at_s=scene.now_s,
     )  # fmt: skip
+
+
+def _held(plan: RingPlan, published: RingSnapshot | None, why: str) -> RingPlan:
+    """The ring as it is published: a platform that does not answer has not lost its replicas."""
+    step = Step(Reason.SIGNALS_MISSING, _epoch(published), f"{why}: the published ring stands, and nothing is done")
+    return replace(plan, epoch=_epoch(published), snapshot=published, trail=(step,), effects=(), published=False)
 
 
 def _epoch(snapshot: RingSnapshot | None) -> int:
@@ -149,18 +162,21 @@ def _readable(observation: Observation) -> bool:
 def _as_published(observation: Observation, memory: RingMemory) -> RingMemory:
     """The memory with what is published, as it was read back.
 
-    A write that failed, another leader's ring, or one from before a restart is taken as it is: its slots and its
+    A write that failed, another leader's ring (which may bear the same epoch), or one from before a restart is taken as it is: its slots and its
     exceptions are adopted, so that a controller that lost its memory moves nothing.
     """
     known = memory.published
-    if not _readable(observation) or _epoch(known) == observation.ring_epoch:
+    same_epoch = _epoch(known) == observation.ring_epoch
+    if not _readable(observation) or (same_epoch and memory.body == observation.ring_body):
         return memory
     try:
         found = None if observation.ring_body is None else decode(observation.ring_body)
     except SnapshotError:
         found = None
     if found is None:
-        return replace(memory, published=None, published_at_s=0.0)
+        return replace(memory, published=None, body=None, published_at_s=0.0)
+    if found == known:
+        return replace(memory, body=observation.ring_body)
     now_s = observation.now_s
     slots = tuple(Slot(m.slot, SlotState(m.state.value), m.replica, now_s) for m in found.members)
     ranked = {m.slot for m in found.members if m.state is not MemberState.DRAINING}
@@ -169,6 +185,7 @@ def _as_published(observation: Observation, memory: RingMemory) -> RingMemory:
     return replace(
         memory,
         published=found,
+        body=observation.ring_body,
         published_at_s=now_s,
         choice=found.choice,
         slots=SlotTable(tuple(sorted(slots, key=lambda slot: slot.slot.encode()))),
@@ -189,11 +206,15 @@ def _snapshot(scene: Scene, membership: Membership, placed: Placed) -> RingSnaps
 
 def _out_of(snapshot: RingSnapshot | None, departures: Mapping[str, Departure]) -> frozenset[str]:
     """Departing replicas that the snapshot does not name as active."""
+    return frozenset(departures) - _active(snapshot)
+
+
+def _active(snapshot: RingSnapshot | None) -> frozenset[str]:
+    """Replicas that routers send to by this snapshot."""
     if snapshot is None:
-        return frozenset(departures)
+        return frozenset()
     groups = (snapshot.members, snapshot.cold or (), *(group.members for group in snapshot.hot.values()))
-    active = {m.replica for members in groups for m in members if m.state is MemberState.ACTIVE}
-    return frozenset(departures) - active
+    return frozenset(m.replica for members in groups for m in members if m.state is MemberState.ACTIVE)
 
 
 def _assignments(scene: Scene, slots: SlotTable) -> Iterable[Effect]:

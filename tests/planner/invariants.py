@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from autoscaler.domain.decisions import Drain, PublishRing, Shrink
+from autoscaler.domain.decisions import Drain, PublishRing, Reason, Shrink, UnloadAdapter
 from autoscaler.domain.fleet import ReplicaState
+from autoscaler.domain.observation import Observation
+from autoscaler.domain.signals import Fresh
 from autoscaler.planner import FleetPlan
 from autoscaler.ring import MemberState, Ring, decode
 from tests.planner.world import World
 
+# Fewer replicas for these are the operator's own word, not a conclusion from load.
+TOLD = frozenset({Reason.BOUNDS, Reason.SCHEDULE, Reason.BUDGET, Reason.GROUP_NOT_NEEDED})
 
-def check(world: World, plan: FleetPlan, epoch_before: int) -> None:
-    """Assert all of them about one tick's plan, before its effects are done."""
+
+def check(world: World, plan: FleetPlan, epoch_before: int, seen: Observation | None = None) -> None:
+    """Assert all of them about one tick's plan, before its effects are done. `seen`: what it was made from."""
     _epochs_only_grow(plan, epoch_before)
     _published_owners_serve(world, plan)
     _every_warm_adapter_has_an_owner(world, plan)
     _budget_holds(world, plan)
     _drains_wait_for_routers(world, plan)
+    _unloads_are_out_of_the_ring(world, plan)
+    _overrides_end(world, plan)
+    if seen is not None:
+        _doubt_never_shrinks(plan, seen)
+        _counts_are_in_bounds(world, plan)
+        _host_memory_holds(world, plan, seen)
 
 
 def _epochs_only_grow(plan: FleetPlan, before: int) -> None:
@@ -65,10 +76,63 @@ def _current(world: World, group: str) -> int:
 
 
 def _drains_wait_for_routers(world: World, plan: FleetPlan) -> None:
-    """Whoever drains or goes is in no snapshot that a router still applies."""
+    """Whoever drains or goes is in no snapshot that is published, or that a router still applies."""
     going = {e.replica for e in plan.effects if isinstance(e, Drain)}
     going |= {v for e in plan.effects if isinstance(e, Shrink) for v in e.victims}
+    published = () if world.ring is None else decode(world.ring[1]).members
+    named = {m.replica for m in published if m.state is MemberState.ACTIVE}
+    routers = world.observe().routers
     for name in going:
         departure = plan.ring.departures[name]
         serves = world.replicas[name].state in (ReplicaState.READY, ReplicaState.DRAINING)
-        assert not serves or (departure.left_epoch and world.router_epoch >= departure.left_epoch), name
+        heard = all(r.epoch >= departure.left_epoch for r in routers)
+        assert not serves or (departure.left_epoch and heard), name
+        assert not serves or name not in named, f"{name} goes although the published ring names it"
+
+
+def _unloads_are_out_of_the_ring(world: World, plan: FleetPlan) -> None:
+    """No adapter is unloaded from a replica that the published ring sends it to."""
+    effects = [e for e in plan.effects if isinstance(e, UnloadAdapter)]
+    if not effects or world.ring is None:
+        return
+    ring = Ring(decode(world.ring[1]))
+    for effect in effects:
+        if effect.adapter in (ring.snapshot.warm or ()):
+            named = {m.replica for m in ring.owners(effect.adapter).members}
+            assert effect.replica not in named, f"{effect} although it is sent there"
+
+
+def _overrides_end(world: World, plan: FleetPlan) -> None:
+    live = {o.tenant for o in world.overrides if o.expires_at_s > world.now_s}
+    for tenant in {o.tenant for o in world.overrides} & set(plan.tiers.ids):
+        decision = plan.tiers.explain(tenant)
+        assert tenant in live or decision.reason is not Reason.OVERRIDE, f"{tenant}: the override outlives its expiry"
+
+
+def _doubt_never_shrinks(plan: FleetPlan, seen: Observation) -> None:
+    """No scale-in while traffic, engines or the platform are not heard; engines only if routers saw requests."""
+    dark = {name for name, signal in seen.freshness.items() if not isinstance(signal, Fresh)}
+    for decision in plan.scale.decisions.values():
+        if decision.desired >= decision.current or decision.reason in TOLD:
+            continue
+        assert "traffic" not in dark, decision
+        assert "engines" not in dark or decision.reason is Reason.IDLE, decision
+    if "replicas" in dark:
+        assert plan.effects == ()
+    if "publisher" in dark:
+        assert not any(isinstance(e, Drain | Shrink | PublishRing | UnloadAdapter) for e in plan.effects)
+
+
+def _counts_are_in_bounds(world: World, plan: FleetPlan) -> None:
+    warm, bounds = plan.scale.decisions.get("warm"), world.policy.groups.warm
+    if warm is not None and not {s.reason for s in warm.trail} & {Reason.PAUSED, Reason.BUDGET, Reason.BLOCKED}:
+        assert bounds.min_replicas <= warm.desired <= bounds.max_replicas, warm
+
+
+def _host_memory_holds(world: World, plan: FleetPlan, seen: Observation) -> None:
+    """What a replica should hold, and what is loaded into it, fits its host memory."""
+    for replica in seen.replicas:
+        ours = set(seen.ledger.loaded.get(replica.id, {})) & (replica.registered or frozenset())
+        more = {e.adapter for e in plan.effects if type(e).__name__ == "LoadAdapter" and e.replica == replica.id}
+        most = replica.limits.max_cpu_loras
+        assert not more or len(ours | more) <= most, f"{replica.id}: {len(ours | more)} adapters in {most} places"
