@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ from autoscaler.connectors.engines.answers import adapters_listed
 from autoscaler.connectors.engines.dialects import SGLANG, VLLM
 
 _TIMEOUT_S = 5.0
+_AT_ONCE = 16
 _LOAD_PATHS = (VLLM.load_path, SGLANG.load_path)
 _RESOLVER = (
     "Only a resolver loads unknown adapters (vLLM: VLLM_PLUGINS=lora_filesystem_resolver and "
@@ -31,7 +33,10 @@ def check_server(server: Controller, fleet: str | None) -> list[Finding]:
     findings = [fine("controller", server.url, f"answers with {len(fleets)} fleets")]
     for status in fleets:
         findings += [*_controller(status), *_signals(status), *_conditions(status), *_routers(status)]
-        findings += [f for g in status["groups"] for r in g["replicas"] for f in _engine(status["fleet"], r)]
+        replicas = [r for g in status["groups"] for r in g["replicas"]]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            probed = pool.map(lambda replica, fleet=status["fleet"]: list(_engine(fleet, replica)), replicas)
+        findings += [finding for found in probed for finding in found]
     return findings
 
 
@@ -71,7 +76,7 @@ def _conditions(status: Any) -> Iterator[Finding]:
     for condition in status["conditions"]:
         yield wrong(
             "condition", f"{status['fleet']} {condition['name']}", condition["message"],
-            f"It holds since {condition['since']}; `lora-autoscaler explain` tells more.",
+            f"It holds since {condition['since']}; docs/reference/conditions.md says what cures it.",
         )  # fmt: skip
 
 

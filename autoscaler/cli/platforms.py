@@ -9,15 +9,19 @@ from importlib import import_module
 
 import aiohttp
 
+from autoscaler.cli.service import RenewedLease
 from autoscaler.cli.settings import FleetWiring, Platform, Settings
 from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.connectors.stores.sqlite import SqliteStores
 from autoscaler.controller.observe import World
 from autoscaler.domain.observation import Catalogue
 from autoscaler.policy.model import FleetPolicy
-from autoscaler.ports import Clock
+from autoscaler.ports import CheckpointStore, Clock, Lease
 
-PLATFORMS: Mapping[Platform, str] = {Platform.LOCAL: "autoscaler.cli.platform_local"}
+PLATFORMS: Mapping[Platform, str] = {
+    Platform.LOCAL: "autoscaler.cli.platform_local",
+    Platform.KUBERNETES: "autoscaler.cli.platform_kubernetes",
+}
 """Platform -> the module whose `build(context, stack)` is its Builder; imported where it is used."""
 
 
@@ -35,6 +39,7 @@ class FleetContext:
     stores: SqliteStores
     session: aiohttp.ClientSession
     clock: Clock
+    lease: Lease
 
     @property
     def name(self) -> str:
@@ -57,6 +62,7 @@ class BuiltFleet:
         follow: called before each tick with the policy of that tick, for routers whose mode follows it.
         frozen: why nothing may be done, empty where something may.
         config_map: a ConfigMap's text, for catalogues that live in one.
+        checkpoints: where its state is saved; None: in the process's own stores.
         told: sentences for the operator at the start.
     """
 
@@ -65,6 +71,7 @@ class BuiltFleet:
     follow: Callable[[FleetPolicy], Awaitable[None]] | None = None
     frozen: Callable[[], str] = lambda: ""
     config_map: Callable[[str], bytes | None] | None = None
+    checkpoints: CheckpointStore | None = None
     told: tuple[str, ...] = ()
 
 
@@ -76,3 +83,11 @@ def builder(platform: Platform) -> Builder:
     """The builder of a platform."""
     found: Builder = import_module(PLATFORMS[platform]).build
     return found
+
+
+def lease_of(settings: Settings) -> RenewedLease | None:
+    """The platform's own leadership; None: by a file of this machine. Raises PermanentError where it cannot be had."""
+    make: Callable[[Settings], RenewedLease] | None = getattr(
+        import_module(PLATFORMS[settings.platform]), "lease", None
+    )
+    return None if make is None else make(settings)

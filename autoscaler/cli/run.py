@@ -17,9 +17,9 @@ from autoscaler.api.auth import Authenticator, Role
 from autoscaler.cli.credentials import TokensFile
 from autoscaler.cli.errors import UsageError, read_bytes
 from autoscaler.cli.logs import log_decisions, set_up
-from autoscaler.cli.platforms import BuiltFleet, FleetContext, builder
+from autoscaler.cli.platforms import BuiltFleet, FleetContext, builder, lease_of
 from autoscaler.cli.policy_folder import PolicyFolder
-from autoscaler.cli.service import Listen, Service, SystemClock, printed_tokens
+from autoscaler.cli.service import Listen, RenewedLease, Service, SystemClock, printed_tokens
 from autoscaler.cli.settings import Settings, parse_settings
 from autoscaler.controller.loop import FleetController, Wanted
 from autoscaler.ports import PermanentError
@@ -74,7 +74,9 @@ class _Run:
         listen = Listen(self.settings.listen.host, self.settings.listen.port)
         state = self.settings.path(self.settings.state)
         async with contextlib.AsyncExitStack() as stack:
-            service = Service(state, listen, authenticator, self.clock, self.settings.lease_s)
+            service = Service(
+                state, listen, authenticator, self.clock, self.settings.lease_s, _leadership(self.settings)
+            )
             stack.push_async_callback(service.close)
             session = await stack.enter_async_context(aiohttp.ClientSession())
             await self._add_new(service, session, stack)
@@ -117,7 +119,7 @@ class _Run:
         self._wanted(name)  # so that the catalogue is there when the platform asks for it
         context = FleetContext(
             lambda: self.folder.policy(name), lambda: self.folder.catalogue(name), self.settings, service.stores,
-            session, self.clock,
+            session, self.clock, service.lease,
         )  # fmt: skip
         try:
             built = await builder(self.settings.platform)(context, stack)
@@ -127,7 +129,7 @@ class _Run:
             self.folder.reads_config_maps(name, built.config_map)
         self.built[name] = built
         self.controllers[name] = service.add_fleet(
-            name, built.world, built.hub, lambda: self._wanted(name), (log_decisions,), built.frozen
+            name, built.world, built.hub, lambda: self._wanted(name), (log_decisions,), built.frozen, built.checkpoints
         )
         policy = self.folder.policy(name)
         parts = (f"mode {policy.mode.value}", f"{len(self.folder.catalogue(name).ids)} adapters", *built.told)
@@ -149,6 +151,13 @@ class _Run:
             return TokensFile(self.settings.path(self.settings.tokens), self.clock.now_s), ()
         tokens, table = printed_tokens()
         return table, (f"tokens of this process: operator {tokens[Role.OPERATOR]}   reader {tokens[Role.READER]}",)
+
+
+def _leadership(settings: Settings) -> RenewedLease | None:
+    try:
+        return lease_of(settings)
+    except PermanentError as error:
+        raise UsageError(str(error)) from error
 
 
 def say(text: str) -> None:

@@ -10,9 +10,10 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import uvicorn
 
@@ -27,7 +28,7 @@ from autoscaler.controller.observe import World
 from autoscaler.domain.decisions import DecisionRecord
 from autoscaler.planner import FleetPlan
 from autoscaler.policy.words import Mode
-from autoscaler.ports import Clock, Detachable, FleetActuator, PermanentError, TemporaryError
+from autoscaler.ports import CheckpointStore, Clock, Detachable, FleetActuator, Lease, PermanentError, TemporaryError
 from autoscaler.telemetry import FleetMetrics, FleetView
 
 _log = logging.getLogger(__name__)
@@ -64,6 +65,23 @@ def printed_tokens() -> tuple[dict[Role, str], TokenTable]:
     return tokens, TokenTable(entries)
 
 
+def instance_name() -> str:
+    """A name for this process that no other has."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+class RenewedLease(Lease, Protocol):
+    """A `Lease` that a process keeps. Both calls may block for as long as its place takes to answer."""
+
+    def renew(self, now_s: float) -> bool:
+        """Take or renew it; False where another holds it."""
+        ...
+
+    def release(self) -> None:
+        """Give it back at once."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Listen:
     """Where the API listens."""
@@ -76,16 +94,20 @@ class Service:
     """Everything of one process that is not a fleet's own world."""
 
     def __init__(
-        self, state: Path, listen: Listen, authenticator: Authenticator, clock: Clock, lease_s: float = 15.0
+        self,
+        state: Path,
+        listen: Listen,
+        authenticator: Authenticator,
+        clock: Clock,
+        lease_s: float = 15.0,
+        lease: RenewedLease | None = None,
     ) -> None:
-        """Raises UsageError where the state cannot be opened, with the remedy."""
+        """`lease`: of the platform; None: a file's. Raises UsageError where the state cannot be opened."""
         self.clock, self.listen, self.metrics = clock, listen, FleetMetrics()
         try:
             state.mkdir(parents=True, exist_ok=True)
             self.stores = SqliteStores(state / "state.db", clock.now_s)
-            self.lease = FileLease(
-                state / "lease.json", f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}", lease_s
-            )
+            self.lease: RenewedLease = lease or FileLease(state / "lease.json", instance_name(), lease_s)
         except (OSError, PermanentError, TemporaryError) as error:
             raise UsageError(f"the state folder {state} cannot be used: {error}") from error
         self._lease_s = lease_s
@@ -103,13 +125,21 @@ class Service:
         wanted: Callable[[], Wanted],
         subscribers: Sequence[Subscriber] = (),
         frozen: Callable[[], str] = lambda: "",
+        checkpoints: CheckpointStore | None = None,
     ) -> FleetController:
         """Run a fleet by what `wanted` says at each tick; also while `serve` runs. `frozen` says why not to act."""
-        stores = Stores(self.stores.decisions, self.stores.checkpoints)
+        stores = Stores(self.stores.decisions, checkpoints or self.stores.checkpoints)
         controller = FleetController(
-            world, stores, self.lease, self.clock, wanted, self._approvals, (self.metrics.update, *subscribers),
-            lambda: self._detached(name) or frozen(), partial(self.metrics.observed_load, name),
-        )  # fmt: skip
+            world,
+            stores,
+            self.lease,
+            self.clock,
+            lambda: self._with_conditions(wanted()),
+            self._approvals,
+            (self.metrics.update, *subscribers),
+            lambda: self._detached(name) or frozen(),
+            partial(self.metrics.observed_load, name),
+        )
         self._controllers[name], self._hubs[name], self._actuators[name] = controller, hub, world.actuator
         if self._running is not None:
             self._running.create_task(controller.run())
@@ -148,8 +178,12 @@ class Service:
         """Stop acting and let go of the lease, so that another instance goes on at once."""
         for controller in self._controllers.values():
             await controller.close()
-        self.lease.release()
+        await asyncio.to_thread(self.lease.release)
         self.stores.close()
+
+    def _with_conditions(self, wanted: Wanted) -> Wanted:
+        """What is wanted, with what an operator must know of the store."""
+        return replace(wanted, conditions={**wanted.conditions, **self.stores.conditions})
 
     def _detached(self, fleet: str) -> str:
         """Why nothing is done to a detached fleet, empty where it is managed."""
@@ -175,7 +209,7 @@ class Service:
 
     async def _renew(self) -> None:
         while True:
-            self.lease.renew(self.clock.now_s())
+            await asyncio.to_thread(self.lease.renew, self.clock.now_s())
             await self.clock.sleep(self._lease_s / _RENEWALS)
 
     def _server(self) -> uvicorn.Server:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from autoscaler.policy.fields import Items, Section, Table, key, required, section
-from autoscaler.policy.groups import NAME
+from autoscaler.policy.groups import NAME, OBJECT
 from autoscaler.policy.nodes import PolicyError, Report
 from autoscaler.policy.reading import read_yaml
 from autoscaler.policy.scalars import Choice, Duration, Either, Flag, Integer, Text
@@ -29,6 +29,7 @@ class Platform(StrEnum):
     """Where replicas run. `local`: simulated engines of this process."""
 
     LOCAL = "local"
+    KUBERNETES = "kubernetes"
 
 
 class Source(StrEnum):
@@ -146,6 +147,20 @@ class LocalEngines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InCluster:
+    """How the cluster is reached, and where our objects in it are."""
+
+    kubeconfig: str | None = key(
+        Either("auto", FILE), None, "A kubeconfig; `auto`: the pod's service account, else the user's own."
+    )
+    namespace: str | None = key(
+        Either("auto", OBJECT), None, "Of the Lease, ConfigMaps and targets without one; `auto`: the pod's own."
+    )
+    lease: str = key(OBJECT, "lora-autoscaler", "The Lease's name; instances with the same one lead by turns.")
+    checkpoint_every_s: float = key(Duration(1, 3600), 30.0, "How often saved state is written, at most.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetWiring:
     """What belongs to one fleet."""
 
@@ -156,6 +171,9 @@ class FleetWiring:
     )
     envoy: Envoy | None = key(Either("none", Section(Envoy)), None, "A stock Envoy on this machine.")
     engine_api_key_file: str | None = key(Either("none", FILE), None, "Holds the engines' API key.")
+    engine_port: int | None = key(
+        Either("auto", PORT), None, "With `platform: kubernetes`; `auto`: the pod's port `http`, else its first."
+    )
     local: LocalEngines = section(LocalEngines, "With `platform: local`.")
 
 
@@ -172,6 +190,7 @@ class Settings:
         "printed.",
     )
     platform: Platform = key(Choice(Platform), Platform.LOCAL, "Where replicas run.")
+    kubernetes: InCluster = section(InCluster, "With `platform: kubernetes`.")
     metrics: MetricsFrom = section(MetricsFrom, "Where metrics come from.")
     fleets: Mapping[str, FleetWiring] = key(
         Table(NAME, Section(FleetWiring), 256), dict, "By the fleet's name; a fleet that is not named has the defaults."

@@ -1,6 +1,7 @@
 """Commands that ask a controller: what they print, and what they say when it does not answer or says no."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,39 @@ def test_a_difference_takes_demand_from_a_controller(ask, api: Api, tmp_path: Pa
     report = ask("policy", "diff", policy, policy, "--snapshot", snapshot, "--server", url, "--json").json
     assert report["ring"]["moves_between"] == 0
     assert report["unknown"][0].startswith("what comes next")
+
+
+def engine(*, updating: bool, root: str = "") -> FastAPI:
+    """An engine's list of models, and its load endpoint where adapters can be loaded at run time."""
+    app = FastAPI()
+
+    @app.get("/v1/models")
+    async def models() -> dict:
+        listed = [{"id": "base", "root": "base"}] + ([{"id": "t000", "root": root, "parent": "base"}] if root else [])
+        return {"object": "list", "data": listed}
+
+    if updating:
+
+        @app.post("/v1/load_lora_adapter")
+        async def load(body: dict) -> PlainTextResponse:
+            assert body == {}, "doctor must not load anything"
+            return PlainTextResponse("bad request", 400)
+
+    return app
+
+
+def test_doctor_probes_engines_without_changing_them(ask, api: Api):
+    with serving(engine(updating=True, root="/adapters/t000")) as good, serving(engine(updating=False)) as bad:
+        for replica, url in zip(("warm-000", "warm-001"), (good, bad), strict=True):
+            address = url.removeprefix("http://")
+            api.world.replicas[replica] = replace(api.world.replicas[replica], address=address)
+        api.tick()
+        found = {(f["check"], f["subject"]): f for f in ask("doctor", "--fleet", "fleet", "--json").json}
+    assert found["engine", "fleet warm-000"]["state"] == "fine"
+    assert found["resolver", "fleet warm-000"]["state"] == "fine"
+    assert found["engine", "fleet warm-001"]["state"] == "wrong"
+    assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" in found["engine", "fleet warm-001"]["remedy"]
+    assert "VLLM_LORA_RESOLVER_CACHE_DIR" in found["resolver", "fleet warm-001"]["remedy"]
 
 
 def test_doctor_tells_a_dead_engine_a_detached_fleet_and_a_condition(ask, api: Api):

@@ -159,3 +159,12 @@ def test_a_state_folder_that_cannot_be_used_is_one_sentence(tmp_path: Path):
     (tmp_path / "state").write_text("a file")
     with pytest.raises(UsageError, match=r"the state folder .* cannot be used"):
         service(tmp_path)
+
+
+async def test_what_is_wrong_with_the_store_is_a_condition_of_every_fleet(tmp_path: Path):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "state.db").write_bytes(b"SQLite format 3\x00" + b"\xff" * 4096)
+    own = service(tmp_path)
+    view = await add(own, Platform()).tick()
+    assert "StoreSetAside" in {c.name for c in view.conditions}
+    await own.close()

@@ -1,5 +1,6 @@
 """The reference pages say what the code does, all of it and nothing else."""
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -96,6 +97,35 @@ def test_every_reason_is_explained_and_no_other():
     names = [name for name, _ in described]
     assert len(names) == len(set(names))
     assert set(names) == {reason.value for reason in Reason}
+
+
+def _text(node: ast.expr) -> str:
+    """A constant text, or the constant start of an f-string."""
+    first = node.values[0] if isinstance(node, ast.JoinedStr) else node
+    return str(first.value) if isinstance(first, ast.Constant) else ""
+
+
+def _condition_names() -> tuple[set[str], set[str]]:
+    """Names that are surely conditions, and every text of the code that could be one."""
+    sure, texts = set(), set()
+    for path in (ROOT / "autoscaler").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.add(node.value.partition("/")[0])
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Condition" and node.args:
+                sure.add(_text(node.args[0]))
+            if isinstance(node, ast.Subscript) and "conditions" in ast.unparse(node.value):
+                sure.add(_text(node.slice))
+    return {name.partition("/")[0] for name in sure if re.match(r"[A-Z][a-z]+[A-Z]", name)}, texts
+
+
+def test_every_condition_is_explained_with_its_remedy_and_no_other():
+    described = re.findall(r"^\| `(\w+)(?:/\.\.\.)?` \| (.+) \| (.+) \|$", page("conditions.md"), re.MULTILINE)
+    names = {name for name, _, _ in described}
+    sure, texts = _condition_names()
+    assert sure <= names
+    assert names <= texts
+    assert len(sure) > 8, "the code is read for them"
 
 
 def test_links_between_pages_lead_somewhere():
