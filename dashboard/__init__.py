@@ -1,1 +1,1 @@
-"""The dashboard: what the API says of a fleet, for the person on call. It decides nothing and holds no state of its own."""
+"""The dashboard: what the API says of a fleet, for the person on call. Nothing in it decides."""

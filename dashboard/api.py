@@ -1,7 +1,7 @@
 """The API over HTTP: one connection pool and one short memory of answers for all viewers of this server.
 
-Twenty viewers of a page ask the controller once a tick, not twenty times. When the API fails, the last good answer stays,
-and says how old it is.
+Twenty viewers of a page ask the controller once a tick, not twenty times. When the API fails, the last good answer
+stays, and says how old it is.
 """
 
 from __future__ import annotations

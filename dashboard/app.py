@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 
 from dashboard import marks, states
@@ -13,7 +15,8 @@ from dashboard.views import PAGES
 
 def main() -> None:
     """Find the fleets, then show the page that was asked for."""
-    st.set_page_config(page_title="LoRA autoscaler", page_icon="◎", layout="wide")
+    st.set_page_config(page_title="LoRA autoscaler", page_icon="◎", layout="wide", initial_sidebar_state=250)
+    st.logo(Path(__file__).with_name("logo.svg"), size="large")
     st.html(marks.CSS)
     try:
         settings()

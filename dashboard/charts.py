@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import altair as alt
 import pandas as pd
@@ -11,12 +12,15 @@ import streamlit as st
 
 from dashboard.api import Json
 
+Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart
+
 BLUE, ORANGE, GREEN, PINK = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 GREY = "#8a949e"
-_AXIS = {"labelLimit": 160, "titleFontWeight": "normal", "grid": True}
+_AXIS: dict[str, Any] = {"labelLimit": 160, "titleFontWeight": "normal", "grid": True}
+_CELLS: dict[str, Any] = _AXIS | {"grid": False, "ticks": False, "domain": False}
 
 
-def show(chart: alt.Chart | alt.LayerChart | alt.HConcatChart, key: str, says: str, height: int | None = None) -> None:
+def show(chart: Chart, key: str, says: str, height: int | None = None) -> None:
     """Draw a chart; `says` is what a screen reader reads."""
     if height is not None:
         chart = chart.properties(height=height)
@@ -30,7 +34,7 @@ def local(times: Sequence[datetime.datetime], tz: datetime.tzinfo) -> list[datet
 
 def lines(
     samples: Sequence[Json], columns: dict[str, str], tz: datetime.tzinfo, unit: str, limit: tuple[float, str] | None
-) -> alt.LayerChart:
+) -> Chart:
     """Columns of the history over time, by their labels; `limit` is a dashed line with its name."""
     frame = pd.DataFrame(
         {
@@ -64,7 +68,7 @@ def lines(
     return alt.layer(*layers)
 
 
-def band(forecast: Sequence[Json], now: float | None) -> alt.LayerChart:
+def band(forecast: Sequence[Json], now: float | None) -> Chart:
     """A tenant's forecast: mean and the band from p50 to p90 over horizons, and what it asks for now."""
     points = sorted(forecast, key=lambda f: f["horizon_s"])
     frame = pd.DataFrame(
@@ -102,10 +106,10 @@ def band(forecast: Sequence[Json], now: float | None) -> alt.LayerChart:
 
 def heat(
     frame: pd.DataFrame, x: str, y: str, value: str, title: str, limits: tuple[float, float], text: bool = True
-) -> alt.LayerChart:
+) -> Chart:
     """A heat map of columns `x`, `y`, `value` and `says` (the tooltip), in one hue from light to dark."""
-    x_axis = alt.X(f"{x}:N", title=x, sort=None, axis=alt.Axis(labelAngle=-40, orient="top", **_AXIS))
-    y_axis = alt.Y(f"{y}:N", title=y, sort=None, axis=alt.Axis(**_AXIS))
+    x_axis = alt.X(f"{x}:N", title=x, sort=None, axis=alt.Axis(labelAngle=-30, orient="top", **_CELLS))
+    y_axis = alt.Y(f"{y}:N", title=y, sort=None, axis=alt.Axis(**_CELLS))
     scale = alt.Scale(scheme="oranges", domain=list(limits), clamp=True)
     cells = (
         alt.Chart(frame)
@@ -133,10 +137,10 @@ def heat(
     return alt.layer(cells, labels)
 
 
-def states_map(frame: pd.DataFrame, states: list[str]) -> alt.LayerChart:
+def states_map(frame: pd.DataFrame, states: list[str]) -> Chart:
     """Replicas by adapters, each cell one of four states, told apart by colour and by a sign."""
-    x = alt.X("adapter:N", title=None, sort=None, axis=alt.Axis(labelAngle=-60, labelOverlap=True, **_AXIS))
-    y = alt.Y("replica:N", title=None, sort=None, axis=alt.Axis(**_AXIS))
+    x = alt.X("adapter:N", title=None, sort=None, axis=alt.Axis(labelAngle=-60, labelOverlap=True, **_CELLS))
+    y = alt.Y("replica:N", title=None, sort=None, axis=alt.Axis(**_CELLS))
     colours = alt.Scale(domain=states, range=[BLUE, "#56B4E9", "#D55E00", "rgba(138,148,158,0.13)"])
     cells = (
         alt.Chart(frame)
@@ -156,10 +160,10 @@ def states_map(frame: pd.DataFrame, states: list[str]) -> alt.LayerChart:
     return alt.layer(cells, signs)
 
 
-def timeline(frame: pd.DataFrame, steps: tuple[str, ...]) -> alt.Chart:
+def timeline(frame: pd.DataFrame, steps: tuple[str, ...]) -> Chart:
     """Decisions over time, a row for each step; colour and shape say the same."""
     colours = [BLUE, ORANGE, GREEN, "#D55E00"]
-    return (
+    chart: Chart = (
         alt.Chart(frame)
         .mark_point(filled=True, size=70, opacity=0.8)
         .encode(
@@ -172,3 +176,4 @@ def timeline(frame: pd.DataFrame, steps: tuple[str, ...]) -> alt.Chart:
             tooltip=[alt.Tooltip("at:T", format="%H:%M:%S"), "subject:N", "reason:N", "what:N"],
         )
     )
+    return chart

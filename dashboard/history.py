@@ -30,7 +30,7 @@ class History:
                 self._samples.append(_sample(status) | {"at": at})
 
     def samples(self) -> list[Json]:
-        """All samples: `at`, `requests_per_s`, `ttft_p99_s`, `waiting`, `deferred`, `current`, `desired`, `replicas`."""
+        """All samples, each a tick: `at` and the columns of `_sample`."""
         with self._lock:
             return list(self._samples)
 
@@ -51,7 +51,6 @@ def _sample(status: Json) -> Json:
         "loads_per_s": total(replicas, "adapter_loads_per_s"),
         "current": sum(g["current_replicas"] for g in status["groups"]),
         "desired": sum(g["desired_replicas"] for g in status["groups"]),
-        "thrash": {r["replica"]: r["thrash_score"] for r in replicas if r["thrash_score"] is not None},
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -13,7 +14,15 @@ CSS = """
 :root { --well: #00735a; --bad: #b34700; --warn: #8a5d00; --info: #005a8f; }
 .stApp { --well: light-dark(#00735a, #35c8a0); --bad: light-dark(#b34700, #ff9a52);
   --warn: light-dark(#8a5d00, #f2b84b); --info: light-dark(#005a8f, #7cc5f0); }
-.block-container, [data-testid="stMainBlockContainer"] { padding-top: 3.2rem; padding-bottom: 3rem; max-width: 1280px; }
+[data-testid="stMainBlockContainer"] { padding: 2.6rem 2.2rem 3rem; max-width: 1320px; }
+[data-testid="stMainBlockContainer"] h1 { font-size: 1.9rem; padding: .3rem 0 .7rem; }
+[data-stale="true"] { opacity: 1 !important; transition: none !important; }
+[class*="st-key-figures"] { display: grid !important; gap: .75rem; grid-auto-rows: 1fr;
+  grid-template-columns: repeat(auto-fit, minmax(175px, 1fr)); }
+.st-key-figures_fleet { grid-template-columns: repeat(auto-fit, minmax(205px, 1fr)) !important; }
+[class*="st-key-figures"] > div, [class*="st-key-figures"] [data-testid="stMetric"] {
+  height: 100%; width: 100% !important; }
+[data-testid="stMetricValue"] { font-size: 1.6rem; }
 .la-banner { display: flex; gap: .9rem; align-items: flex-start; padding: .95rem 1.1rem; border-radius: 10px;
   border: 1px solid color-mix(in srgb, var(--tone) 45%, transparent); border-left: 6px solid var(--tone);
   background: color-mix(in srgb, var(--tone) 9%, transparent); }
@@ -21,7 +30,8 @@ CSS = """
 .la-banner h2 { font-size: 1.15rem; line-height: 1.6rem; margin: 0 0 .15rem; padding: 0; font-weight: 650; }
 .la-banner p { margin: .1rem 0 0; line-height: 1.45; overflow-wrap: anywhere; }
 .la-banner p.quiet, .la-quiet { opacity: .78; font-size: .9rem; }
-.well { --tone: var(--well); } .bad { --tone: var(--bad); } .warn { --tone: var(--warn); } .info { --tone: var(--info); }
+.well { --tone: var(--well); } .bad { --tone: var(--bad); }
+.warn { --tone: var(--warn); } .info { --tone: var(--info); }
 .la-scroll { overflow-x: auto; }
 .la-table { width: 100%; border-collapse: collapse; font-size: .9rem; }
 .la-table caption { text-align: left; font-weight: 600; padding: .1rem 0 .4rem; }
@@ -44,10 +54,12 @@ CSS = """
   border-radius: 50%; background: var(--info); }
 .la-steps b { font-weight: 620; }
 .la-unknown { opacity: .7; font-style: italic; }
-[data-testid="stMetric"] { min-width: 9.5rem; }
 @media (max-width: 640px) {
-  .block-container, [data-testid="stMainBlockContainer"] { padding-left: .9rem; padding-right: .9rem; }
-  h1 { font-size: 1.6rem !important; }
+  [data-testid="stMainBlockContainer"] { padding-left: .9rem; padding-right: .9rem; }
+  [data-testid="stMainBlockContainer"] h1 { font-size: 1.6rem; }
+  [class*="st-key-figures"] { grid-template-columns: repeat(2, minmax(0, 1fr)) !important; }
+  [data-testid="stMetric"] { padding: .6rem .7rem; }
+  [data-testid="stMetricValue"] { font-size: 1.35rem; }
   .la-banner { padding: .8rem .8rem; gap: .6rem; }
   .la-table .wide { display: none; }
 }
@@ -131,6 +143,17 @@ def _cell(cell: str | Cell, kind: str) -> str:
     if isinstance(cell, Cell):
         return f'<td class="{kind} {cell.kind}">{cell.html}</td>'
     return f'<td class="{kind}">{escape(cell)}</td>'
+
+
+def figure(
+    label: str, value: str, beside: str | None = None, about: str | None = None, kind: str = "", line: Any = None
+) -> None:
+    """One number with its name, a short remark, a longer explanation, and its line over time where there is one."""
+    colours: dict[str, Literal["off", "red", "green"]] = {"bad": "red", "well": "green"}
+    st.metric(
+        label, value, beside, delta_color=colours.get(kind, "off"), delta_arrow="off", help=about, border=True,
+        chart_data=line or None,
+    )  # fmt: skip
 
 
 def steps(trail: Iterable[tuple[str, str]]) -> None:

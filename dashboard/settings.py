@@ -30,7 +30,7 @@ class Settings:
     user_header: str = ""
     price: float | None = None
     currency: str = "$"
-    refresh_s: float = 3.0
+    refresh_s: float = 4.0
 
 
 class SettingsError(ValueError):
@@ -52,7 +52,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         user_header=said("USER_HEADER"),
         price=_positive("PRICE_PER_REPLICA_HOUR", price) if price else None,
         currency=said("CURRENCY", "$"),
-        refresh_s=max(_positive("REFRESH_S", said("REFRESH_S", "3")), 1.0),
+        refresh_s=max(_positive("REFRESH_S", said("REFRESH_S", "4")), 1.0),
     )
 
 

@@ -1,7 +1,7 @@
-"""Who looks, and whether they may change something. The operator's token stays in this process; a browser never gets it.
+"""Who looks, and whether they may change something. The operator's token stays in this process: no browser gets it.
 
-Who somebody is comes from a login (OIDC, `st.login`) or from an authenticating proxy in front of the dashboard, never from
-what the page sends.
+Who somebody is comes from a login (OIDC, `st.login`) or from an authenticating proxy in front of the dashboard, never
+from what the page sends.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def allowed(name: str, operators: frozenset[str]) -> bool:
     """Whether a name is listed, or its mail domain is (`*@example.com`)."""
     folded = name.lower()
     _, at, domain = folded.rpartition("@")
-    return folded in operators or bool(at) and f"*@{domain}" in operators
+    return folded in operators or (bool(at) and f"*@{domain}" in operators)
 
 
 def proxied(headers: Mapping[str, str], header: str) -> str:

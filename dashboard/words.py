@@ -20,6 +20,12 @@ CAUSES = {
     "unknown": UNKNOWN,
 }
 
+
+def cause(name: str) -> str:
+    """A cause in words."""
+    return CAUSES.get(name, name)
+
+
 WOULD_REPLICAS_HELP = {
     "saturation": "Yes: compute or KV cache is short.",
     "thrash": "No: adapter slots are short, not compute. Placement, tiers or more adapter slots cure it.",
@@ -29,7 +35,6 @@ WOULD_REPLICAS_HELP = {
     "slow-adapter-store": "No: the loads themselves take long. Look at the adapter store.",
     "none": "Not needed: nothing hurts.",
     "well": "Not needed: nothing hurts.",
-    "attention": "Not known: see the conditions.",
     "unknown": "Not known: signals are missing.",
 }
 
@@ -120,11 +125,13 @@ def spaced(reason: str) -> str:
 
 
 def sentence(text: str | None) -> str:
-    """First letter upper, a full stop at the end."""
+    """First letter upper, a full stop at the end; a name such as `hot-acme` or `budget.maxTotal` stays as it is."""
     stripped = (text or "").strip()
     if not stripped:
         return ""
-    return stripped[:1].upper() + stripped[1:] + ("" if stripped[-1] in ".!?" else ".")
+    first, _, _ = stripped.partition(" ")
+    start = stripped[:1].upper() if first.rstrip(",;:").isalpha() and first.islower() else stripped[:1]
+    return start + stripped[1:] + ("" if stripped[-1] in ".!?" else ".")
 
 
 def plural(number: int, noun: str, many: str = "") -> str:

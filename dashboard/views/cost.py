@@ -1,4 +1,4 @@
-"""Cost: replica-hours by group and by tenant's share, with a price where one is told, against what a simple peer would use."""
+"""Cost: replica-hours by group and tenant, with a price where one is told, against what a simple peer would use."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def _money(amount: float) -> str:
 def _figures(costs: Json, price: float | None) -> None:
     per_hour = sum(costs["replica_hours_per_hour"].values())
     peer = costs["deployment_per_tenant_replicas"]
-    with st.container(horizontal=True):
-        st.metric("Replica-hours per hour", count(per_hour), border=True, help="Replicas in the spec now.")
+    with st.container(key="figures_cost"):
+        marks.figure("Replica-hours per hour", count(per_hour), None, "Replicas in the spec now.")
         if price is None:
-            st.metric("Cost per hour", "unknown", border=True, help="No price was told: enter one above.")
+            marks.figure("Cost per hour", "unknown", None, "No price was told: enter one above.")
         else:
-            st.metric("Cost per hour", _money(per_hour * price), border=True)
-            st.metric("Per month at this size", _money(per_hour * price * HOURS_OF_A_MONTH), border=True)
-        st.metric("One deployment per tenant", plural(peer, "replica"), border=True,
-                  help="The simplest way to isolate tenants: a replica for each that is active.")  # fmt: skip
+            marks.figure("Cost per hour", _money(per_hour * price))
+            marks.figure("Per month at this size", _money(per_hour * price * HOURS_OF_A_MONTH))
+        marks.figure("One deployment per tenant", plural(peer, "replica"), None,
+                     "The simplest way to isolate tenants: a replica for each that is active.")  # fmt: skip
     if peer > per_hour > 0:
         saved = peer - per_hour
         money = "" if price is None else f", {_money(saved * price)} an hour"
@@ -97,7 +97,7 @@ def _tenants(costs: Json, price: float | None) -> None:
         [
             t["tenant"],
             marks.bar(t["share_ratio"], percent(t["share_ratio"])),
-            count(t["replica_hours_per_hour"]),
+            f"{t['replica_hours_per_hour']:.2f}",
             *([_money(t["replica_hours_per_hour"] * price)] if price else []),
         ]
         for t in tenants[:MOST_TENANTS]

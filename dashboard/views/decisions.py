@@ -7,6 +7,7 @@ import streamlit as st
 
 from dashboard import charts, marks, states
 from dashboard.api import Json
+from dashboard.picking import note, steady
 from dashboard.scene import Scene, live, scene
 from dashboard.words import instant, plural, sentence, spaced
 
@@ -48,7 +49,7 @@ def _body(scene: Scene) -> None:
         )
         return
     _timeline(found, scene)
-    _list(found, scene)
+    _list(found, scene, f"decisions_{step}_{subject}")
 
 
 def _timeline(found: list[Json], scene: Scene) -> None:
@@ -65,7 +66,8 @@ def _timeline(found: list[Json], scene: Scene) -> None:
     charts.show(charts.timeline(frame, STEPS), "decisions_time", f"{len(found)} decisions over time, by step", 170)
 
 
-def _list(found: list[Json], scene: Scene) -> None:
+def _list(newest: list[Json], scene: Scene, key: str) -> None:
+    found = steady(key, newest)
     frame = pd.DataFrame(
         {
             "At": [scene.clock(d["at"]) for d in found],
@@ -79,19 +81,20 @@ def _list(found: list[Json], scene: Scene) -> None:
     column = st.column_config
     st.markdown(f"**{plural(len(found), 'decision')}, newest first**")
     event = st.dataframe(
-        frame, hide_index=True, key="decisions_table", on_select="rerun", selection_mode="single-row",
+        frame, hide_index=True, key=key, on_select="rerun", selection_mode="single-row",
         height=min(38 + 35 * len(found), 420), alt="decisions with time, step, subject, change and reason",
         column_config={
             "At": column.TextColumn(width=110), "Step": column.TextColumn(width=70),
-            "Subject": column.TextColumn(width="medium"), "Change": column.TextColumn(width=110),
-            "Reason": column.TextColumn(width="small"), "In words": column.TextColumn(width="large"),
+            "Subject": column.TextColumn(width=170), "Change": column.TextColumn(width=110),
+            "Reason": column.TextColumn(width=170), "In words": column.TextColumn(width="large"),
         },
     )  # fmt: skip
-    rows = event["selection"]["rows"]
-    if not rows or rows[0] >= len(found):
+    note(key, event, found, "id", "decision")
+    wanted = st.query_params.get("decision")
+    chosen = next((d for d in (*found, *newest) if d["id"] == wanted), None)
+    if chosen is None:
         st.caption("Choose a row to see every step that led to it.")
         return
-    chosen = found[rows[0]]
     st.markdown(f"**{_code(chosen['subject'])} at {scene.clock(chosen['at'])}: how it came about**")
     marks.steps((spaced(s["reason"]), sentence(s["message"])) for s in chosen["trail"])
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import streamlit as st
 
-from dashboard import charts, marks, states
+from dashboard import charts, marks, states, words
 from dashboard.api import Json
 from dashboard.history import total
 from dashboard.scene import Scene, history, live, scene
 from dashboard.words import (
-    CAUSES,
     WOULD_REPLICAS_HELP,
     count,
     instant,
@@ -70,7 +71,7 @@ def _health(status: Json, scene: Scene) -> None:
         _TITLES.get(state, spaced(state)),
         [
             sentence(status["health"]["sentence"]),
-            "" if state == "well" else f"Would more replicas help? {WOULD_REPLICAS_HELP.get(state, 'Not known.')}",
+            f"Would more replicas help? {WOULD_REPLICAS_HELP[state]}" if state in WOULD_REPLICAS_HELP else "",
             f"Nothing is done: {sentence(frozen)}" if frozen else "",
         ],
         f"Mode {status['mode']}. {_MODES.get(status['mode'], '')} Last tick {scene.clock(status['at'])}.",
@@ -84,55 +85,52 @@ def _figures(status: Json, scene: Scene) -> None:
     current, desired = (sum(g[f"{k}_replicas"] for g in groups) for k in ("current", "desired"))
     waiting, deferred = total(replicas, "waiting"), total(replicas, "deferred")
     saturation = [g["saturation"] for g in groups if g["saturation"] is not None]
-    lag = [status["epoch"] - r["epoch"] for r in status["routers"]]
-    with st.container(horizontal=True, gap="small"):
-        over = None if ttft_s is None else ttft_s - slo_s
-        st.metric(
-            "TTFT p99, worst adapter",
-            seconds(ttft_s),
-            None if over is None else f"{seconds(abs(over))} {'over' if over > 0 else 'under'} SLO",
-            delta_color="off" if over is None else "inverse",
-            delta_arrow="off" if over is None else ("up" if over > 0 else "down"),
-            border=True, chart_data=seen.column("ttft_p99_s") or None,
-            help=f"Time to first token. The fleet's SLO is {seconds(slo_s)}; tenants may have their own.",
+    tiers = status["tenants"]
+    with st.container(key="figures_fleet"):
+        marks.figure(
+            "TTFT p99, worst adapter", seconds(ttft_s), _against(ttft_s, slo_s),
+            f"Time to first token. The fleet's SLO is {seconds(slo_s)}; tenants may have their own.",
+            "" if ttft_s is None else "bad" if ttft_s > slo_s else "well", seen.column("ttft_p99_s"),
         )  # fmt: skip
-        st.metric(
-            "Saturation",
-            percent(max(saturation)) if saturation else "unknown",
-            "of target",
-            delta_color="off", delta_arrow="off", border=True,
-            help="Queue and KV pressure of the worst group over its target; at 100 % more replicas are needed.",
+        marks.figure(
+            "Saturation", percent(max(saturation)) if saturation else "unknown", "of target",
+            "Queue and KV pressure of the worst group over its target; at 100 % more replicas are needed.",
         )  # fmt: skip
-        st.metric(
-            "Waiting requests",
-            count(waiting),
-            None if deferred is None else f"{count(deferred)} for an adapter slot",
-            delta_color="off", delta_arrow="off", border=True, chart_data=seen.column("waiting") or None,
-            help="Requests that wait for an adapter slot are thrash: replicas alone do not help them.",
+        marks.figure(
+            "Waiting requests", count(waiting), None if deferred is None else f"{count(deferred)} for an adapter slot",
+            "Requests that wait for an adapter slot are thrash: replicas alone do not help them.", "",
+            seen.column("waiting"),
         )  # fmt: skip
-        st.metric(
-            "Requests", rate(status["requests_per_s"], "/s"), border=True,
-            chart_data=seen.column("requests_per_s") or None, help="As the routers count them.",
+        marks.figure(
+            "Requests", rate(status["requests_per_s"], "/s"), "seen by routers", None, "", seen.column("requests_per_s")
+        )
+        marks.figure(
+            "Replicas", f"{current}", "as desired" if desired == current else f"{desired} desired",
+            "Current in the spec; desired after all limits.",
         )  # fmt: skip
-        st.metric(
-            "Replicas",
-            f"{current}",
-            "as desired" if desired == current else f"{desired} desired",
-            delta_color="off", delta_arrow="off" if desired == current else ("up" if desired > current else "down"),
-            border=True, help="Current in the spec; desired after all limits.",
+        marks.figure("Ring epoch", f"{status['epoch']}", _following(status),
+                     "The version of the placement; routers say which one they apply.")  # fmt: skip
+        marks.figure(
+            "Churn budget", count(max(status["churn_budget_remaining"], 0.0)), "moves left",
+            "Moves of adapters between replicas that may still be made now; it refills over the hour.",
         )  # fmt: skip
-        st.metric(
-            "Ring epoch",
-            f"{status['epoch']}",
-            "no router seen" if not lag else ("routers follow" if max(lag) <= 0 else f"a router is {max(lag)} behind"),
-            delta_color="off", delta_arrow="off", border=True,
-            help="The version of the placement; routers say which one they apply.",
+        marks.figure(
+            "Tenants", count(sum(tiers.values())), ", ".join(f"{tiers[t]:,} {t}" for t in ("hot", "warm", "cold")),
+            "HOT has a group of its own, WARM is on the ring, COLD is loaded on first use.",
         )  # fmt: skip
-        st.metric(
-            "Churn budget", count(status["churn_budget_remaining"]), "moves left", delta_color="off",
-            delta_arrow="off", border=True,
-            help="Moves of adapters between replicas that may still be made now; it refills over the hour.",
-        )  # fmt: skip
+
+
+def _against(ttft_s: float | None, slo_s: float) -> str | None:
+    if ttft_s is None:
+        return None
+    return f"{seconds(abs(ttft_s - slo_s))} {'over' if ttft_s > slo_s else 'under'} SLO"
+
+
+def _following(status: Json) -> str:
+    if not status["routers"]:
+        return "no router seen"
+    behind = max(status["epoch"] - r["epoch"] for r in status["routers"])
+    return "routers follow" if behind <= 0 else f"a router is {behind} behind"
 
 
 def _lines(status: Json, scene: Scene) -> None:
@@ -180,7 +178,7 @@ def _group_row(group: Json) -> list[str | marks.Cell]:
     cause = group["cause"]
     return [
         group["group"],
-        marks.Cell(marks.tag(CAUSES.get(cause, cause), marks.tone(cause))),
+        marks.Cell(marks.tag(words.cause(cause), marks.tone(cause))),
         size,
         marks.bar(group["saturation"], percent(group["saturation"])),
         marks.bar(group["thrash_score"], percent(group["thrash_score"]), "bad"),
@@ -194,13 +192,13 @@ def _replica_row(replica: Json) -> list[str | marks.Cell]:
         return marks.number(text, why_missing(replica[name]))
 
     kv = value_of(replica["kv_usage_ratio"])
-    cause = replica["cause"]
+    cause, state = replica["cause"], "leaving" if replica["leaving"] else replica["state"]
     return [
         replica["replica"],
         replica["slot"] or "none",
         marks.Cell(
-            marks.tag("leaving" if replica["leaving"] else replica["state"], "well" if replica["state"] == "ready" else "warn")
-            + (marks.tag(CAUSES.get(cause, cause), "bad") if marks.tone(cause) == "bad" else "")
+            marks.tag(state, "well" if state == "ready" else "warn")
+            + (marks.tag(words.cause(cause), "bad") if marks.tone(cause) == "bad" else "")
         ),
         cell("running", count(value_of(replica["running"]))),
         cell("waiting", count(value_of(replica["waiting"]))),
@@ -243,5 +241,5 @@ def _signals(status: Json) -> None:
 
 def _signal_row(name: str, signal: Json) -> list[str | marks.Cell]:
     if "missing" in signal:
-        return [name, marks.Cell(marks.tag("missing", "bad") + " " + marks.escape(signal["missing"])), marks.unknown()]
+        return [name, marks.Cell(marks.tag("missing", "bad") + " " + escape(signal["missing"])), marks.unknown()]
     return [name, marks.Cell(marks.tag("fresh", "well")), seconds(signal["age_s"])]

@@ -51,8 +51,8 @@ def _verdict(found: list[Json], aggressors: list[Json]) -> None:
         "bad",
         f"{worst['tenant']} hurts {_names(worst['others'])}",
         [
-            f"It takes {percent(worst['share_ratio'])} of its replicas' tokens and adds {_effect(worst)} to the others' "
-            "time to first token.",
+            f"It takes {percent(worst['share_ratio'])} of its replicas' tokens and adds {_effect(worst)} to the "
+            "others' time to first token.",
             f"{plural(len(aggressors) - 1, 'further tenant')} hurt others too." if len(aggressors) > 1 else "",
         ],
         "What helps: a group of its own (tier HOT) or a limit at the gateway. More replicas alone do not.",
@@ -85,7 +85,7 @@ def _heat(aggressors: list[Json]) -> None:
         charts.heat(frame, "victim", "aggressor", "added", "seconds added", (0.0, highest), text=victims <= 12),
         "neighbours_heat",
         "aggressors by victims, with the seconds that each adds",
-        110 + 30 * min(len(aggressors), MOST_CELLS),
+        170 + 34 * min(len(aggressors), MOST_CELLS),
     )
 
 
@@ -99,9 +99,7 @@ def _evidence(found: list[Json]) -> None:
     )
     if len(found) > MOST_ROWS:
         st.caption(f"The {MOST_ROWS} worst of {len(found)} tenants.")
-    st.html(
-        '<p class="la-quiet">Scores are between 0 and 100 %; a tenant that neither hurts nor is hurt is not listed.</p>'
-    )
+    st.caption("Scores are between 0 and 100 %. A tenant that neither hurts nor is hurt is not listed.")
 
 
 def _row(finding: Json) -> list[str | marks.Cell]:

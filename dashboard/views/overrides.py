@@ -1,4 +1,4 @@
-"""Overrides: what operators asked for, who, why, until when. Setting one needs a known operator, a reason and a second look."""
+"""Overrides: what operators asked for, why, until when. Setting one needs a known operator, a reason, a second look."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _clear(scene: Scene, found: list[Json]) -> None:
 @st.dialog("Clear this override?")
 def _confirm_clear(scene: Scene, override: Json) -> None:
     st.markdown(
-        f"**{_plain(override['tenant'])}** is {override['tier'].upper()} by {_plain(override['actor'])}: "
+        f"{_code(override['tenant'])} is {override['tier'].upper()} by {_code(override['actor'])}: "
         f"{_plain(sentence(override['reason']))} Once it is cleared, policy and load decide again within two ticks."
     )
     if st.button("Clear it", type="primary", key="override_clear_sure"):
@@ -101,7 +101,7 @@ def _confirm_clear(scene: Scene, override: Json) -> None:
 
 def _form(scene: Scene, who: Viewer) -> None:
     st.subheader("Set an override", anchor=False)
-    st.caption(f"As **{_plain(who.name)}**. The name is kept with the reason.")
+    st.caption(f"As {_code(who.name)}. The name is kept with the reason.")
     left, right = st.columns(2, gap="medium")
     with left:
         tenant = st.text_input("Tenant", key="override_tenant", placeholder="exact name")
@@ -166,6 +166,11 @@ def _done(said: str) -> None:
     reading_api().forget()
     st.session_state["override_done"] = said
     st.rerun()
+
+
+def _code(text: str) -> str:
+    """Text as code: Markdown would make a link of an address."""
+    return "`" + text.replace("`", "'") + "`"
 
 
 def _plain(text: str) -> str:

@@ -7,7 +7,7 @@ import streamlit as st
 from dashboard import marks, states
 from dashboard.api import Json
 from dashboard.scene import Scene, live, scene
-from dashboard.words import plural, rate, seconds, sentence, spaced
+from dashboard.words import count, plural, rate, seconds, sentence, spaced
 
 PAGE = 25
 MOST_MOVES = 12
@@ -43,27 +43,24 @@ def _body(scene: Scene) -> None:
 
 def _figures(status: Json, snapshot: Json | None, scene: Scene) -> None:
     behind = [r for r in status["routers"] if r["epoch"] < status["epoch"]]
-    with st.container(horizontal=True):
-        st.metric("Epoch decided", f"{status['epoch']}", border=True, help="The placement that should be in force.")
-        if snapshot is None:
-            st.metric("Epoch published", "unknown", border=True, help="No ring is published yet.")
-        else:
-            st.metric("Epoch published", f"{snapshot['epoch']}", border=True, help="What routers can read now.")
-            st.metric("Copies of an adapter", f"{snapshot['replication_factor']}", "at least", delta_color="off",
-                      delta_arrow="off", border=True, help="Busy adapters have more: replication follows load.")  # fmt: skip
-            listed = len(snapshot.get("warm") or [])
-            exceptions = len(snapshot["exceptions"])
-            st.metric("Exceptions", f"{exceptions:,}", f"of {plural(listed, 'adapter')}", delta_color="off",
-                      delta_arrow="off", border=True, help="Placements that differ from the pure hash.")  # fmt: skip
-        seen = plural(len(status["routers"]), "router")
-        st.metric("Routers behind", f"{len(behind)}", f"of {seen}", delta_color="off", delta_arrow="off", border=True)
-        st.metric("Churn budget", f"{max(status['churn_budget_remaining'], 0):.0f}", "moves left", delta_color="off",
-                  delta_arrow="off", border=True)  # fmt: skip
+    with st.container(key="figures_ring"):
+        published = "not published yet" if snapshot is None else f"published {snapshot['epoch']}"
+        marks.figure(
+            "Epoch", f"{status['epoch']}", published, "What should be in force; published is what routers read."
+        )
+        if snapshot is not None:
+            listed = plural(len(snapshot.get("warm") or ()), "adapter")
+            marks.figure("Copies of an adapter", f"{snapshot['replication_factor']}", "at least",
+                         "Busy adapters have more: replication follows load.")  # fmt: skip
+            marks.figure("Exceptions", f"{len(snapshot['exceptions']):,}", f"of {listed}",
+                         "Placements that differ from the pure hash.")  # fmt: skip
+        marks.figure("Routers behind", f"{len(behind)}", f"of {plural(len(status['routers']), 'router')}")
+        marks.figure("Churn budget", count(max(status["churn_budget_remaining"], 0.0)), "moves left")
     if status["mode"] == "advise":
         st.caption("Mode advise: the placement is computed and not published.")
     if behind:
         slow = ", ".join(f"{r['router']} at {r['epoch']} ({seconds(r['age_s'])} ago)" for r in behind[:5])
-        marks.banner("warn", "Routers are behind", [sentence(slow)])
+        marks.banner("warn", "Routers are behind", [slow])
 
 
 def _owners(scene: Scene) -> None:
@@ -99,12 +96,12 @@ def _members(status: Json, snapshot: Json | None) -> None:
     if not members:
         states.empty("No member yet", "Slots appear when replicas join the ring.")
         return
-    total = sum(held.get(m["replica"], 0) for m in members) or 1
+    most = max(*(held.get(m["replica"], 0) for m in members), 1)
     rows = []
     for m in members[:MOST_MEMBERS]:
-        count = held.get(m["replica"])
+        held_here = held.get(m["replica"])
         state = marks.tag(m["state"], "well" if m["state"] == "active" else "warn")
-        share = marks.unknown() if count is None else marks.bar(count / total * len(members) / 2, f"{count}")
+        share = marks.unknown() if held_here is None else marks.bar(held_here / most, f"{held_here}")
         rows.append([m["slot"], m["replica"] or "nobody", marks.Cell(state), share])
     marks.table(plural(len(members), "slot"), ["Slot", "Replica", "State", "Adapters"], rows, ["keep", "keep", "keep"])
 

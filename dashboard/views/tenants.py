@@ -1,4 +1,4 @@
-"""Tenants: who asks for how much, in which tier, served how well. The API sorts, searches and pages; this shows a page."""
+"""Tenants: who asks for how much, in which tier, served how well. The API sorts, searches and pages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard import charts, marks, states
 from dashboard.api import Json, segment
+from dashboard.picking import note, steady
 from dashboard.scene import Scene, live, scene
 from dashboard.words import percent, plural, rate, seconds, sentence, spaced
 
@@ -58,7 +59,7 @@ def _body(scene: Scene) -> None:
         states.empty(looked, "Clear the search or choose another tier to see more.")
     else:
         _pager(page, cursors)
-        _list(items)
+        _list(items, f"tenants_{asked}_{cursors[-1]}")
     chosen = st.query_params.get("tenant")
     if chosen:
         _detail(scene, chosen)
@@ -91,12 +92,13 @@ def _pager(page: Json, cursors: list[str]) -> None:
             st.rerun(scope="fragment")
 
 
-def _list(items: list[Json]) -> None:
+def _list(items: list[Json], key: str) -> None:
+    items = steady(key, items)
     frame = pd.DataFrame([_row(t) for t in items])
     column = st.column_config
     highest = max((t["forecast_p90_tokens_per_s"] for t in items), default=1.0) or 1.0
     event = st.dataframe(
-        frame, hide_index=True, key="tenants_table", on_select="rerun", selection_mode="single-row",
+        frame, hide_index=True, key=key, on_select="rerun", selection_mode="single-row",
         placeholder="unknown", height=min(38 + 35 * len(items), 460), row_height=35,
         alt="Tenants with tier, rate, forecast, TTFT, SLO and owners",
         column_config={
@@ -114,14 +116,7 @@ def _list(items: list[Json]) -> None:
             "Owners": column.ListColumn("Owners", help="replicas that serve its adapters"),
         },
     )  # fmt: skip
-    rows = event["selection"]["rows"]
-    name = items[rows[0]]["tenant"] if rows and rows[0] < len(items) else None
-    if rows != st.session_state.get("tenants_rows", []):
-        st.session_state["tenants_rows"] = rows
-        if name:
-            st.query_params["tenant"] = name
-        elif "tenant" in st.query_params:
-            del st.query_params["tenant"]
+    note(key, event, items, "tenant", "tenant")
 
 
 def _row(tenant: Json) -> Json:
@@ -176,15 +171,13 @@ def _adapter_row(adapter: Json) -> list[str]:
 
 def _facts(tenant: Json, scene: Scene) -> None:
     override = tenant["override"]
-    with st.container(horizontal=True):
-        st.metric("Tier", tenant["tier"].upper(), f"since {scene.clock(tenant['since'])}", delta_color="off",
-                  delta_arrow="off", border=True)  # fmt: skip
-        st.metric("Rate now", rate(tenant["rate_tokens_per_s"]), border=True)
-        st.metric("TTFT p99", seconds(tenant["ttft_p99_s"]), f"SLO {seconds(tenant['slo_ttft_s'])}",
-                  delta_color="off", delta_arrow="off", border=True)  # fmt: skip
-        st.metric("Promise", percent(tenant["slo_objective_ratio"]),
-                  "missed in the last window" if tenant["slo_missed"] else "met in the last window",
-                  delta_color="off", delta_arrow="off", border=True, help="requests within the SLO")  # fmt: skip
+    with st.container(key="figures_tenants"):
+        marks.figure("Tier", tenant["tier"].upper(), f"since {scene.clock(tenant['since'])}")
+        marks.figure("Rate now", rate(tenant["rate_tokens_per_s"]))
+        marks.figure("TTFT p99", seconds(tenant["ttft_p99_s"]), f"SLO {seconds(tenant['slo_ttft_s'])}")
+        missed = tenant["slo_missed"]
+        marks.figure("Promise", percent(tenant["slo_objective_ratio"]), "missed just now" if missed else "met just now",
+                     "Requests within the SLO; judged over the last window.", "bad" if missed else "well")  # fmt: skip
     if override and override["active"]:
         marks.banner(
             "info",

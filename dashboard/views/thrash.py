@@ -1,14 +1,14 @@
-"""Adapter thrash: which replicas load, push out and load again, what they hold against what they have room for, the cure."""
+"""Adapter thrash: which replicas load, push out and load again, what they hold against their slots, and the cure."""
 
 from __future__ import annotations
 
 import pandas as pd
 import streamlit as st
 
-from dashboard import charts, marks, states
+from dashboard import charts, marks, states, words
 from dashboard.api import Json
 from dashboard.scene import Scene, history, live, scene
-from dashboard.words import CAUSES, percent, plural, rate, seconds, sentence, value_of, why_missing
+from dashboard.words import percent, plural, rate, seconds, sentence, value_of, why_missing
 
 MOST_REPLICAS = 24
 MOST_ADAPTERS = 48
@@ -80,7 +80,7 @@ def _row(finding: Json, replica: Json | None) -> list[str | marks.Cell]:
     loads = None if replica is None else replica["adapter_loads_per_s"]
     return [
         finding["replica"],
-        marks.Cell(marks.tag(CAUSES.get(cause, cause), marks.tone(cause))),
+        marks.Cell(marks.tag(words.cause(cause), marks.tone(cause))),
         marks.bar(finding["thrash_score"], percent(finding["thrash_score"]), "bad"),
         marks.bar(fill, f"{assigned} / {slots}", "bad" if fill is not None and fill > 1 else "") if slots
         else f"{assigned} / unknown",
@@ -132,7 +132,7 @@ def _map(scene: Scene, replicas: list[str]) -> None:
         charts.states_map(pd.DataFrame(cells), list(_HOLDS.values())),
         "thrash_map",
         f"{len(rows)} replicas by {len(adapters)} adapters: what each holds and lacks",
-        60 + 20 * len(rows),
+        150 + 24 * len(rows),
     )
     shown = (
         f"{len(adapters)} of {len(often)} adapters, those that are lacked first. " if len(often) > len(adapters) else ""
