@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from autoscaler.domain.fleet import ReplicaState, Tier
 from autoscaler.domain.observation import Bools, Catalogue
 from autoscaler.domain.signals import Fresh
+from autoscaler.planner.residency import given_up
 from autoscaler.planner.scene import Scene
 from autoscaler.planner.views import COLD_GROUP, WARM_GROUP
 from autoscaler.policy.model import FleetPolicy
@@ -32,6 +34,7 @@ from autoscaler.tiering import TierPlan
 _HOST_FILL = 0.9  # of the host's adapters, as ring.md has it: the rest is for what arrives unasked
 _SLOT_FILL = 0.9  # where all owners fit the adapter slots so far, no slot gets more than it can run without loads
 _IDLE_SHARE = 0.02  # of what a replica carries
+_MOST_STAND_INS = 2
 _LEAST_HOURLY_MOVES = 100.0  # a small fleet may always rearrange itself
 
 
@@ -122,10 +125,38 @@ def _budget(scene: Scene, pairs: int) -> float:
     return min(scene.before.budget + hourly * elapsed_s / 3600.0, hourly)
 
 
-def expected_residents(scene: Scene, slots: SlotTable, placement: Placement) -> dict[str, frozenset[str]]:
-    """Replica id -> adapters that it should hold: by its slot, its hot tenant, or the cold group. An heir holds its
-    slot's adapters before it takes the slot over."""
+def stand_ins(scene: Scene, slots: SlotTable, placement: Placement) -> dict[str, tuple[str, ...]]:
+    """Adapter -> slots that hold it in place of owners that were given up for it: the next ones in rank.
+
+    At most `_MOST_STAND_INS` slots more than were lost are tried: what nobody loads is a bad adapter, no bad replica.
+    """
+    ranking, failed = placement.ranking, scene.observation.ledger.failed
+    holder = {s.slot: s.replica for s in slots.slots if s.state is SlotState.ACTIVE}
+    gave_up: dict[str, set[str]] = {}
+    for slot, replica in holder.items():
+        for adapter, failure in failed.get(replica, {}).items():
+            if adapter in ranking.row_of and given_up(failure):
+                gave_up.setdefault(adapter, set()).add(slot)
+    found: dict[str, tuple[str, ...]] = {}
+    for adapter, without in gave_up.items():
+        owners = placement.owners(adapter)
+        lost = len(without.intersection(owners))
+        in_rank = (ranking.slots[i] for i in ranking.full([ranking.row_of[adapter]])[0].tolist())
+        others = [s for s in in_rank if s in holder and s not in owners and holder[s] not in scene.departures]
+        found[adapter] = tuple(s for s in others[: lost + _MOST_STAND_INS] if s not in without)[:lost]
+    return {adapter: chosen for adapter, chosen in found.items() if chosen}
+
+
+def expected_residents(
+    scene: Scene, slots: SlotTable, placement: Placement, instead: Mapping[str, tuple[str, ...]]
+) -> dict[str, frozenset[str]]:
+    """Replica id -> adapters that it should hold: by its slot, its hot tenant, or the cold group.
+
+    An heir holds its slot's adapters before it takes the slot over. `instead`: as `stand_ins` has it.
+    """
     by_slot = held_by_slot(placement, _standbys(scene.policy))
+    for adapter, chosen in instead.items():
+        by_slot |= {slot: by_slot[slot] | {adapter} for slot in chosen}
     expected: dict[str, frozenset[str]] = {}
     for slot in slots.slots:
         expected |= {name: by_slot.get(slot.slot, frozenset()) for name in (slot.replica, slot.heir) if name}

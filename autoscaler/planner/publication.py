@@ -103,10 +103,11 @@ def keep_placement(scene: Scene, membership: Membership, before: RingSnapshot) -
 def _hot(scene: Scene, membership: Membership) -> dict[str, HotGroup]:
     groups: dict[str, HotGroup] = {}
     for name, row in scene.hot_groups().items():
-        adapters = adapters_of(scene.observation.catalogue, row)
-        members = membership.of_group(name, adapters)
-        if members:
-            groups |= dict.fromkeys(adapters, HotGroup(name, members))
+        # Each by itself: an adapter that does not load keeps its tenant's others out of nothing.
+        for adapter in adapters_of(scene.observation.catalogue, row):
+            members = membership.of_group(name, (adapter,))
+            if members:
+                groups[adapter] = HotGroup(name, members)
     return groups
 
 
@@ -126,8 +127,9 @@ def _gated(placement: Placement, membership: Membership, before: RingSnapshot | 
     for adapter, last in zip(names, had, strict=True):
         wanted = placement.owners(adapter)
         able = [s for s in wanted if s in holder and membership.residency.serves(holder[s], adapter)]
+        instead = membership.residency.instead.get(adapter, ())
         kept = [
-            s for s in last
+            s for s in dict.fromkeys((*last, *instead))
             if s in holder and s not in wanted and _registered(membership.replicas[holder[s]], adapter)
         ]  # fmt: skip
         if able or kept:
@@ -136,6 +138,7 @@ def _gated(placement: Placement, membership: Membership, before: RingSnapshot | 
 
 
 def _registered(replica: Replica, adapter: str) -> bool:
+    """Whether the replica is known to have it; one whose list cannot be read is believed."""
     return replica.registered is None or adapter in replica.registered
 
 

@@ -1,7 +1,7 @@
 """Which adapters each replica should hold, which it lacks, and the loads and unloads that mend the difference.
 
 A registered name is read back from the engine each tick; what vanished is loaded again. Loads that failed wait for
-their time; those that can never succeed on a replica are not waited for.
+their time; a replica that was given up for an adapter is not waited for, and another slot takes its place.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from autoscaler.domain.decisions import LoadAdapter, Reason, UnloadAdapter
-from autoscaler.domain.fleet import LoadLedger, Replica, ReplicaState
+from autoscaler.domain.fleet import LoadFailure, LoadLedger, Replica, ReplicaState
 from autoscaler.domain.observation import Catalogue
 
 _SERVING = frozenset({ReplicaState.READY, ReplicaState.DRAINING})
+# With the wait doubling from 10 s, a load that failed five times has been tried for two and a half minutes.
+MOST_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class Lack:
 
     Attributes:
         waited: adapters that a load can still bring.
-        hopeless: adapters that this replica cannot load (permanent answers).
+        hopeless: adapters that this replica was given up for: a final answer, or `MOST_ATTEMPTS` in a row that failed.
+            The latter are still tried, at the longest wait, since a store of adapters that was away comes back.
         outdated: registered, but of an older revision than the catalogue's.
     """
 
@@ -39,10 +42,15 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class Residency:
-    """Expected against seen, by replica id; a replica whose adapter list is unknown lacks nothing that is known of."""
+    """Expected against seen, by replica id; a replica whose adapter list is unknown lacks nothing that is known of.
+
+    Attributes:
+        instead: adapter -> slots that hold it in place of owners that were given up for it.
+    """
 
     expected: Mapping[str, frozenset[str]] = field(default_factory=dict)
     lacks: Mapping[str, Lack] = field(default_factory=dict)
+    instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def complete(self, replica: str) -> bool:
         """Whether nothing that can still be loaded is waited for."""
@@ -78,7 +86,7 @@ def _lack(
 ) -> Lack:
     absent = wanted - registered
     failed = ledger.failed.get(replica, {})
-    hopeless = frozenset(a for a in absent if a in failed and math.isinf(failed[a].retry_at_s))
+    hopeless = frozenset(a for a in absent if a in failed and given_up(failed[a]))
     loaded, rows = ledger.loaded.get(replica, {}), catalogue.row
     # What was expected a tick before may have left the catalogue since: it is not outdated, it goes.
     outdated = frozenset(
@@ -88,6 +96,16 @@ def _lack(
         and revision != catalogue.revisions[rows[adapter]]
     )  # fmt: skip
     return Lack(absent - hopeless, hopeless, outdated)
+
+
+def final(failure: LoadFailure) -> bool:
+    """Whether trying again cannot help."""
+    return math.isinf(failure.retry_at_s)
+
+
+def given_up(failure: LoadFailure) -> bool:
+    """Whether nobody waits for this replica to load it any more."""
+    return final(failure) or failure.attempts >= MOST_ATTEMPTS
 
 
 def loads(
@@ -111,17 +129,30 @@ def loads(
         if lack is None or replica.state not in _SERVING:
             continue
         failed, pressing = ledger.failed.get(replica.id, {}), urgent.get(replica.id, frozenset())
-        for adapter in lack.waited | lack.outdated:
-            if adapter in failed and failed[adapter].retry_at_s > now_s:
-                continue
+        due = [a for a in lack.absent if a not in failed or failed[a].retry_at_s <= now_s]
+        due = sorted(due, key=lambda a: (a not in pressing, a))[: _room(residency, replica, ledger)]
+        # A new revision takes the place of the old one.
+        due += [a for a in lack.outdated if a not in failed or failed[a].retry_at_s <= now_s]
+        for adapter in due:
             row = catalogue.row[adapter]
             wanted.append(
                 LoadAdapter(
                     replica.id, adapter, catalogue.sources[row], catalogue.revisions[row],
-                    reasons.get(replica.id, Reason.REBALANCED), adapter in pressing and adapter in lack.waited,
+                    reasons.get(replica.id, Reason.REBALANCED), adapter in pressing and adapter in lack.absent,
                 )
             )  # fmt: skip
     return tuple(sorted(wanted, key=lambda e: (not e.urgent, e.replica, e.adapter)))
+
+
+def _room(residency: Residency, replica: Replica, ledger: LoadLedger) -> int:
+    """Loads that fit the host memory beside what this controller loaded and has yet to unload there.
+
+    Where a replica should hold more than its memory does (a cold pool, which only has to know the names), all fit.
+    """
+    expected, most = residency.expected[replica.id], replica.limits.max_cpu_loras
+    if len(expected) > most or replica.registered is None:
+        return len(expected)
+    return max(most - len(ledger.loaded.get(replica.id, {}).keys() & replica.registered), 0)
 
 
 def unloads(

@@ -25,9 +25,9 @@ from autoscaler.planner.demand import Demand
 from autoscaler.planner.departures import Departure
 from autoscaler.planner.membership import advance_slots
 from autoscaler.planner.memory import RingMemory
-from autoscaler.planner.placing import Placed, expected_residents, place_adapters
+from autoscaler.planner.placing import Placed, expected_residents, place_adapters, stand_ins
 from autoscaler.planner.publication import Membership, compose, keep_placement, stamped
-from autoscaler.planner.residency import Residency, compare, loads, unloads
+from autoscaler.planner.residency import Residency, compare, final, loads, unloads
 from autoscaler.planner.scene import Scene
 from autoscaler.planner.views import WARM_GROUP
 from autoscaler.policy.model import FleetPolicy
@@ -101,8 +101,11 @@ def plan_ring(
     scene = Scene(observation, policy, demand, tiers, scale, before, departures, warm)
     slots, events, joining = advance_slots(scene)
     placed = place_adapters(scene, slots)
-    expected = expected_residents(scene, slots, placed.placement)
-    residency = compare(expected, observation.replicas, observation.ledger, observation.catalogue)
+    instead = stand_ins(scene, slots, placed.placement)
+    expected = expected_residents(scene, slots, placed.placement, instead)
+    residency = replace(
+        compare(expected, observation.replicas, observation.ledger, observation.catalogue), instead=instead
+    )
     membership = Membership({r.id: r for r in observation.replicas}, slots, departures, residency)
     readable = _readable(observation)
     # What cannot be read back cannot be followed by anything: nothing is published, and nobody drains, until it can.
@@ -139,9 +142,9 @@ def plan_ring(
     if isinstance(unseen, Missing):
         return _held(plan, published, unseen.why), before
     return plan, replace(
-        before, body=body, placement=placed.placement, saved=None, choice=placed.choice, slots=slots, published=snapshot,
-        published_at_s=published_at_s, expected=expected, joining_since_s=joining, departures=departures,
-        budget=placed.budget, budget_at_s=scene.now_s,
+        before, body=body, placement=placed.placement, saved=None, choice=placed.choice, slots=slots,
+        published=snapshot, published_at_s=published_at_s, expected=expected, joining_since_s=joining,
+        departures=departures, budget=placed.budget, budget_at_s=scene.now_s,
     )  # fmt: skip
 
 
@@ -162,8 +165,8 @@ def _readable(observation: Observation) -> bool:
 def _as_published(observation: Observation, memory: RingMemory) -> RingMemory:
     """The memory with what is published, as it was read back.
 
-    A write that failed, another leader's ring (which may bear the same epoch), or one from before a restart is taken as it is: its slots and its
-    exceptions are adopted, so that a controller that lost its memory moves nothing.
+    A write that failed, another leader's ring (which may bear the same epoch), or one from before a restart is taken
+    as it is: its slots and its exceptions are adopted, so that a controller that lost its memory moves nothing.
     """
     known = memory.published
     same_epoch = _epoch(known) == observation.ring_epoch
@@ -265,13 +268,16 @@ def _unloads(scene: Scene, residency: Residency) -> Iterable[UnloadAdapter]:
 
 
 def _load_failures(observation: Observation, residency: Residency) -> Iterable[Condition]:
-    """`AdapterFailed/<id>`, in the engine's own words, where a replica can never load what it should."""
-    seen: set[str] = set()
+    """`AdapterFailed/<id>`, in the engine's own words, where replicas were given up for what they should hold."""
+    on: dict[str, list[str]] = {}
     for name, lack in sorted(residency.lacks.items()):
-        for adapter in sorted(lack.hopeless - seen):
-            seen.add(adapter)
-            error = observation.ledger.failed[name][adapter].error
-            yield Condition(f"AdapterFailed/{adapter}", f"{name} cannot load {adapter}: {error}")
+        for adapter in lack.hopeless:
+            on.setdefault(adapter, []).append(name)
+    for adapter, names in sorted(on.items()):
+        failure = observation.ledger.failed[names[0]][adapter]
+        again = "not again until its source or revision changes" if final(failure) else "again every few minutes"
+        text = f"{', '.join(names[:5])} cannot load {adapter} ({failure.attempts} attempts, {again}): {failure.error}"
+        yield Condition(f"AdapterFailed/{adapter}", text)
 
 
 def _trail(

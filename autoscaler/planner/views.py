@@ -152,5 +152,10 @@ def _requests(requests_per_s: float, base: Signal, group: str, traffic: Signal) 
         return traffic
     if math.isnan(requests_per_s):
         return Missing("some adapters' requests are unknown")
-    of_base = base.value if group == WARM_GROUP and isinstance(base, Fresh) else 0.0
+    if group != WARM_GROUP:
+        return Fresh(float(requests_per_s), traffic.age_s)
+    if isinstance(base, Missing) and requests_per_s <= 0:
+        # No request for any adapter is not yet no traffic: the base model's is served by the same replicas.
+        return Missing(f"the base model's requests are unknown: {base.why}")
+    of_base = base.value if isinstance(base, Fresh) else 0.0
     return Fresh(float(requests_per_s) + of_base, traffic.age_s)
