@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +69,7 @@ def forecast(
     at = shared(_view(memory, settings))
     modelled = _still_said(memory, at.view)
     learnt = [issue(at, memory.calibration, h, modelled).rows[-4:] for h in range(len(settings.horizons_s))]
-    values = np.nan_to_num(_interpolated(np.asarray(learnt, np.float64), horizons_s, settings))
+    values = _interpolated(np.asarray(learnt), horizons_s, settings).astype(np.float64)
     seen, aged = ~np.isnan(memory.live), at.view.age > 0
     nearest = _nearest(horizons_s[0], settings)
     by_model = memory.calibration.serving[nearest][at.group, 1] == MODEL
@@ -106,14 +107,13 @@ def _still_said(memory: ForecastMemory, view: View) -> Modelled:
     return replace(memory.modelled, ratios=np.where(woke, np.float32(np.nan), memory.modelled.ratios))
 
 
-def _interpolated(learnt: Doubles, horizons_s: Sequence[float], settings: ForecastSettings) -> Doubles:
+def _interpolated(learnt: Any, horizons_s: Sequence[float], settings: ForecastSettings) -> Any:
     """Return [len(horizons_s), ...] values between the learnt horizons [H, ...]."""
     position = np.interp(np.asarray(horizons_s, np.float64), settings.horizons_s, np.arange(len(learnt)))
     low = position.astype(np.int64)
     high = np.minimum(low + 1, len(learnt) - 1)
-    part = (position - low).reshape(-1, *[1] * (learnt.ndim - 1))
-    out: Doubles = learnt[low] * (1 - part) + learnt[high] * part
-    return out
+    part = (position - low).reshape(-1, *[1] * (learnt.ndim - 1)).astype(learnt.dtype)
+    return learnt[low] * (1 - part) + learnt[high] * part if part.any() else learnt[low]
 
 
 def _nearest(horizon_s: float, settings: ForecastSettings) -> int:

@@ -115,9 +115,10 @@ def _close(memory: ForecastMemory, settings: ForecastSettings, model: GlobalMode
     mean = memory.open_sum / np.maximum(memory.open_known_s, np.float32(1e-9))
     series = advance(memory.series, np.where(enough, mean, np.float32(np.nan)), settings)
     calibration, pending = memory.calibration, list(memory.pending)
+    turn = int(memory.bucket_start_s // settings.bucket_s)
     for h, buckets in enumerate(settings.horizon_buckets):
         if len(pending[h]) == buckets:
-            calibration = judge(calibration, h, Issued(pending[h][0]), series.span(0, buckets), settings)
+            calibration = judge(calibration, h, Issued(pending[h][0]), series.span(0, buckets), settings, turn)
             pending[h] = pending[h][1:]
     view = view_at_close(series, settings)
     at = shared(view)
