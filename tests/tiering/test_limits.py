@@ -29,7 +29,9 @@ def test_two_tenants_of_like_load_do_not_push_each_other_out():
     fleet.tick({"a": load(14_000.0), "b": load(13_000.0)})
     for swing in (1.2, 1.4, 1.0):
         assert tiers(fleet.tick({"a": load(13_000.0), "b": load(13_000.0 * swing)})) == {"a": "hot", "b": "warm"}
-    assert tiers(fleet.tick({"a": load(13_000.0), "b": load(13_000.0 * 1.6)})) == {"a": "warm", "b": "hot"}
+    louder = {"a": load(13_000.0), "b": load(13_000.0 * 1.6)}
+    assert tiers(fleet.tick(louder)) == {"a": "hot", "b": "warm"}, "a group is kept for its dwell"
+    assert tiers(fleet.tick(louder, 7200.0)) == {"a": "warm", "b": "hot"}
 
 
 def test_the_total_bounds_hot_groups_beside_the_warm_and_cold_minimum():
