@@ -23,8 +23,9 @@ from autoscaler.cli.errors import UsageError
 from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.connectors.stores.lease import FileLease
 from autoscaler.connectors.stores.sqlite import SqliteStores
-from autoscaler.controller.loop import FleetController, Stores, Wanted
+from autoscaler.controller.loop import FleetController, Wanted
 from autoscaler.controller.observe import World
+from autoscaler.controller.stores import Stores
 from autoscaler.domain.decisions import DecisionRecord
 from autoscaler.planner import FleetPlan
 from autoscaler.policy.words import Mode
@@ -209,7 +210,11 @@ class Service:
 
     async def _renew(self) -> None:
         while True:
-            await asyncio.to_thread(self.lease.renew, self.clock.now_s())
+            try:
+                await asyncio.to_thread(self.lease.renew, self.clock.now_s())
+            except (OSError, TemporaryError, PermanentError) as error:
+                # What is not renewed ends by its own time; until then, and after, routers are served.
+                _log.warning("the lease cannot be renewed: %s", error)
             await self.clock.sleep(self._lease_s / _RENEWALS)
 
     def _server(self) -> uvicorn.Server:

@@ -2,12 +2,14 @@
 
 A plan was derived from what was observed, so effects do not wait for each other: what must come first (residency
 before membership, acknowledgement before drain) was already seen when the plan was made, or the effect is not in it.
-Adapter loads may outlast a tick; they go on beside it and are not started twice.
+Adapter loads may outlast a tick; they go on beside it and are not started twice. One that still waits for its turn asks
+the lease again before it is sent. An effect that breaks fails by itself: the others are done.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 
 from autoscaler.controller.observe import World
@@ -30,6 +32,8 @@ from autoscaler.domain.decisions import (
 from autoscaler.domain.fleet import Replica
 from autoscaler.ports import Clock, Lease, PermanentError, TemporaryError
 
+_log = logging.getLogger(__name__)
+
 ORDER: tuple[type, ...] = (Grow, AssignSlot, LoadAdapter, OpenGate, PublishRing, Drain, Shrink, UnloadAdapter)
 """Make before break. An effect type that is not here cannot be executed."""
 
@@ -46,10 +50,19 @@ class Executor:
         self._lease = lease
         self._clock = clock
         self._loading: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
+        self._turns: dict[str, tuple[int, asyncio.Semaphore]] = {}
 
-    async def apply(self, effects: Iterable[Effect], replicas: Iterable[Replica], wait_s: float) -> ApplyReport:
-        """Do them in order. Loads get `wait_s` in all to answer; those still under way are reported as such."""
+    async def apply(
+        self, effects: Iterable[Effect], replicas: Iterable[Replica], wait_s: float, parallel_loads: int
+    ) -> ApplyReport:
+        """Do them in order. Loads get `wait_s` in all to answer; those still under way are reported as such.
+
+        `parallel_loads`: at once on one replica.
+        """
         by_id = {r.id: r for r in replicas}
+        fresh = {name: (parallel_loads, asyncio.Semaphore(parallel_loads)) for name in by_id}
+        kept = {n: t for n, t in self._turns.items() if n in by_id and t[0] == parallel_loads}
+        self._turns = {**fresh, **kept}
         ordered = sorted(effects, key=lambda e: ORDER.index(type(e)))
         loads = [e for e in ordered if isinstance(e, LoadAdapter)]
         wanted = {(e.replica, e.adapter) for e in loads}
@@ -75,15 +88,19 @@ class Executor:
                 return _LEASE_LOST
             if effect.replica not in by_id:
                 return Skipped("the replica is gone")
-            self._loading[key] = asyncio.create_task(self._load(by_id[effect.replica], effect))
+            turn = self._turns[effect.replica][1]
+            self._loading[key] = asyncio.create_task(self._load(by_id[effect.replica], effect, turn))
         return Skipped("still loading")
 
-    async def _load(self, replica: Replica, effect: LoadAdapter) -> Outcome:
-        began_s = self._clock.now_s()
-        try:
-            outcome = await self._world.engines.load(replica, effect)
-        except (TemporaryError, PermanentError) as error:
-            return _failed(error)
+    async def _load(self, replica: Replica, effect: LoadAdapter, turn: asyncio.Semaphore) -> Outcome:
+        async with turn:
+            began_s = self._clock.now_s()
+            if not self._lease.held(began_s):
+                return _LEASE_LOST
+            try:
+                outcome = await self._world.engines.load(replica, effect)
+            except Exception as error:
+                return _failed(effect, error)
         if isinstance(outcome, Applied):
             self._loaded(self._clock.now_s() - began_s)
         return outcome
@@ -103,8 +120,8 @@ class Executor:
             return _LEASE_LOST
         try:
             return await self._do(effect, by_id)
-        except (TemporaryError, PermanentError) as error:
-            return _failed(error)
+        except Exception as error:
+            return _failed(effect, error)
 
     async def _do(self, effect: Effect, by_id: dict[str, Replica]) -> Outcome:
         if isinstance(effect, PublishRing):
@@ -121,5 +138,10 @@ class Executor:
 _LEASE_LOST = Skipped("the lease is not held")
 
 
-def _failed(error: TemporaryError | PermanentError) -> Failed:
-    return Failed(str(error), retry_after_s=0.0 if isinstance(error, TemporaryError) else None)
+def _failed(effect: Effect, error: Exception) -> Failed:
+    """What a port said, or what broke in it: then with a traceback in the log, and tried again."""
+    if isinstance(error, PermanentError):
+        return Failed(str(error))
+    if not isinstance(error, TemporaryError):
+        _log.error("%s broke", type(effect).__name__, exc_info=error)
+    return Failed(str(error) or type(error).__name__, retry_after_s=0.0)

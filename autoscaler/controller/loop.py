@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 
 from autoscaler.controller.execute import Executor
 from autoscaler.controller.observe import World, observe
+from autoscaler.controller.stores import StoreRoom, Stores
 from autoscaler.domain.decisions import ApplyReport, DecisionRecord, Effect, Grow, Shrink, Skipped
 from autoscaler.domain.observation import Catalogue, Observation
-from autoscaler.planner import FleetPlan, PlannerMemory, checkpoint, plan, restored
+from autoscaler.planner import FleetPlan, PlannerMemory, plan
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.words import Actuation, Mode
-from autoscaler.ports import CheckpointStore, Clock, DecisionLog, Lease, PermanentError, TemporaryError
+from autoscaler.ports import Clock, Lease
 from autoscaler.telemetry import FleetView, records_of
 
 _log = logging.getLogger(__name__)
@@ -36,14 +37,6 @@ class Wanted:
     conditions: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Stores:
-    """Where decisions and state are kept."""
-
-    decisions: DecisionLog
-    checkpoints: CheckpointStore
-
-
 class FleetController:
     """Runs one fleet. `latest` is the last tick's view, None before the first; subscribers are called with each."""
 
@@ -59,11 +52,10 @@ class FleetController:
         frozen: Callable[[], str] = lambda: "",
         loaded: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        self._world, self._stores, self._lease, self._clock = world, stores, lease, clock
+        self._world, self._stores, self._lease, self._clock = world, StoreRoom(stores), lease, clock
         self._wanted, self._approvals, self._subscribers, self._frozen = wanted, approvals, subscribers, frozen
         self._executor = Executor(world, lease, clock, loaded)
         self._memory: PlannerMemory | None = None
-        self._store_conditions: dict[str, str] = {}
         self.latest: FleetView | None = None
 
     async def run(self) -> None:
@@ -81,8 +73,11 @@ class FleetController:
         """Reload, observe, decide, apply, record: once."""
         stopwatch = _Stopwatch(self._clock)
         wanted = self._wanted()
-        memory, conditions = self._remembered(wanted)
-        previous = self.latest.observation if self.latest else None
+        fleet, told, last = wanted.policy.name, self._world.overrides, self.latest
+        memory = self._memory or self._stores.remembered(fleet)
+        pauses = self._stores.ask("pauses", lambda: told.pauses(fleet))
+        overrides = self._stores.ask("overrides", lambda: told.overrides(fleet))
+        approvals = self._stores.ask("approvals", lambda: self._approvals(last.plan if last else None))
         with stopwatch.step("observe"):
             now_s = self._clock.now_s()
             seen = await observe(
@@ -90,26 +85,24 @@ class FleetController:
                 wanted.policy,
                 wanted.catalogue,
                 now_s,
-                previous,
-                {**wanted.conditions, **conditions, **self._store_conditions},
+                last.observation if last else None,
+                {**wanted.conditions, **self._stores.conditions()},
+                pauses,
             )
         with stopwatch.step("decide"):
-            overrides = self._world.overrides.overrides(wanted.policy.name)
-            approvals = self._approvals(self.latest.plan if self.latest else None)
             decided, memory = await asyncio.to_thread(plan, seen, memory, wanted.policy, overrides, approvals)
             self._memory = memory
-        frozen = self._frozen()
+        frozen = self._stores.ask("detachments", self._frozen)
         leader = self._lease.held(self._clock.now_s())
         with stopwatch.step("apply"):
             report = await self._apply(decided, seen, wanted.policy, leader, frozen)
         with stopwatch.step("record"):
-            before = self.latest
             self.latest = FleetView(
-                wanted.policy.name, wanted.policy, seen, decided, report, overrides, stopwatch.steps_s, leader, frozen
+                fleet, wanted.policy, seen, decided, report, overrides, stopwatch.steps_s, leader, frozen
             )
-            records = records_of(self.latest, before)
-            if leader:
-                self._keep(records, memory)
+            records = records_of(self.latest, last)
+            if leader and self._lease.held(self._clock.now_s()):
+                self._stores.keep(fleet, records, memory)
         for subscriber in self._subscribers:
             subscriber(self.latest, records)
         return self.latest
@@ -118,18 +111,6 @@ class FleetController:
         """Stop acting; what is under way at engines finishes there."""
         await self._executor.close()
 
-    def _remembered(self, wanted: Wanted) -> tuple[PlannerMemory, dict[str, str]]:
-        """The last tick's memory; at the first, the checkpoint's. What is lost only makes the controller cautious."""
-        if self._memory is not None:
-            return self._memory, {}
-        text = self._stores.checkpoints.load(wanted.policy.name)
-        if text is None:
-            return PlannerMemory(), {}
-        try:
-            return restored(text), {}
-        except ValueError as error:
-            return PlannerMemory(), {"CheckpointLost": str(error)}
-
     async def _apply(
         self, decided: FleetPlan, seen: Observation, policy: FleetPolicy, leader: bool, frozen: str
     ) -> ApplyReport:
@@ -137,22 +118,15 @@ class FleetController:
         if policy.mode is Mode.ADVISE:
             why = why or "the policy's mode is advise"
         if why:
+            # Loads that were started while it was allowed and still wait for their turn are not sent any more.
+            await self._executor.close()
             return _skipped(decided.effects, why)
-        mine = tuple(
-            e for e in decided.effects if policy.actuation is Actuation.SCALE or not isinstance(e, Grow | Shrink)
-        )
-        theirs = tuple(e for e in decided.effects if e not in mine)
-        done = await self._executor.apply(mine, seen.replicas, policy.tick_interval_s * _LOAD_WAIT_SHARE)
+        exported = policy.actuation is Actuation.EXPORT
+        theirs = tuple(e for e in decided.effects if exported and isinstance(e, Grow | Shrink))
+        mine = tuple(e for e in decided.effects if not exported or not isinstance(e, Grow | Shrink))
+        wait_s, parallel = policy.tick_interval_s * _LOAD_WAIT_SHARE, policy.engine.loading.parallel_per_replica
+        done = await self._executor.apply(mine, seen.replicas, wait_s, parallel)
         return replace(done, outcomes=done.outcomes + _skipped(theirs, "replica counts are exported").outcomes)
-
-    def _keep(self, records: tuple[DecisionRecord, ...], memory: PlannerMemory) -> None:
-        """Keep what must survive. A store that fails is told by its own condition at the next tick, never fatal."""
-        try:
-            self._stores.decisions.append(records)
-            self._stores.checkpoints.save(self.latest.fleet if self.latest else "", checkpoint(memory))
-            self._store_conditions = {}
-        except (TemporaryError, PermanentError) as error:
-            self._store_conditions = {"StoreFailed": f"decisions and state are not kept: {error}"}
 
 
 def _skipped(effects: tuple[Effect, ...], why: str) -> ApplyReport:

@@ -17,6 +17,7 @@ from autoscaler.ports import (
     Metrics,
     MetricsSource,
     OverrideStore,
+    PermanentError,
     RingPublisher,
     TemporaryError,
 )
@@ -49,10 +50,12 @@ async def observe(
     now_s: float,
     previous: Observation | None,
     conditions: Mapping[str, str],
+    pauses: Mapping[str, tuple[PauseMode, str, float]],
 ) -> Observation:
     """Look once. Where the platform does not answer, the replicas and groups of `previous` stand, and are called stale.
 
-    Raises nothing: what cannot be seen is Missing in `freshness`, so that decisions hold rather than guess.
+    Raises nothing: what cannot be seen is Missing in `freshness`, so that decisions hold rather than guess. `pauses`:
+    group -> (mode, reason, until when).
     """
     platform, routers, published = await asyncio.gather(
         _platform(world.actuator, previous, now_s), _routers(world.publisher, now_s), _published(world.publisher)
@@ -70,7 +73,7 @@ async def observe(
         traffic=metrics.traffic,
         pairs=metrics.pairs,
         replicas=replicas,
-        groups=_paused(platform.groups, world.overrides.pauses(policy.name), now_s),
+        groups=_paused(platform.groups, pauses, now_s),
         routers=tuple(r for r in routers if r.age_s <= policy.ring.router_ttl_s),
         freshness={**metrics.freshness, "replicas": platform.freshness, "publisher": publisher_seen},
         ledger=world.engines.ledger(),
@@ -103,7 +106,7 @@ def _seen(
 async def _platform(actuator: FleetActuator, previous: Observation | None, now_s: float) -> _Platform:
     try:
         replicas, groups = await asyncio.gather(actuator.replicas(), actuator.groups())
-    except TemporaryError as error:
+    except (TemporaryError, PermanentError) as error:
         if previous is None:
             return _Platform((), {}, Missing(f"the platform does not answer: {error}"))
         why = f"the platform does not answer: {error}; last seen {now_s - previous.now_s:.0f} s before"
@@ -114,14 +117,14 @@ async def _platform(actuator: FleetActuator, previous: Observation | None, now_s
 async def _routers(publisher: RingPublisher, now_s: float) -> tuple[Router, ...]:
     try:
         return await publisher.routers(now_s)
-    except TemporaryError:
+    except (TemporaryError, PermanentError):
         return ()
 
 
 async def _published(publisher: RingPublisher) -> tuple[int, bytes | None, Signal]:
     try:
         last = await publisher.last()
-    except TemporaryError as error:
+    except (TemporaryError, PermanentError) as error:
         return 0, None, Missing(f"the published ring cannot be read: {error}")
     return (0, None, Fresh(0.0)) if last is None else (last[0], last[1], Fresh(float(last[0])))
 

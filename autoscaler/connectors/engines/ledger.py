@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from autoscaler.domain.fleet import LoadFailure, LoadLedger, Replica
+from autoscaler.ports import PermanentError, TemporaryError
+
+_log = logging.getLogger(__name__)
 
 NEVER_AGAIN = float("inf")
 LONGEST_BACKOFF_S = 300.0
@@ -143,14 +147,14 @@ class LoadBook:
         process = self._of(replica)
         process.begun.pop(adapter, None)
         if adapter not in process.loaded:
-            self._memory.forget_loads(self._fleet, replica.id, adapter)
+            self._forget(replica.id, adapter)
 
     def unloaded(self, replica: Replica, adapter: str) -> None:
         """The engine no longer knows the name."""
         process = self._of(replica)
         process.loaded.pop(adapter, None)
         process.begun.pop(adapter, None)
-        self._memory.forget_loads(self._fleet, replica.id, adapter)
+        self._forget(replica.id, adapter)
 
     def listed(self, replica: Replica, adapters: frozenset[str], resolved: frozenset[str], asked_at_s: float) -> None:
         """The engine's list, as it was asked for at `asked_at_s`.
@@ -177,7 +181,7 @@ class LoadBook:
         """Forget replicas that are gone."""
         for gone in self._processes.keys() - replicas:
             del self._processes[gone]
-            self._memory.forget_loads(self._fleet, gone)
+            self._forget(gone)
 
     def reconsider(self, wanted: Mapping[str, tuple[str, str]]) -> None:
         """Drop failures of adapters whose (source, revision) is no longer what failed."""
@@ -186,7 +190,7 @@ class LoadBook:
 
     def _vanished(self, replica: Replica, process: _Process, adapter: str, now_s: float) -> None:
         revision = process.loaded.pop(adapter)
-        self._memory.forget_loads(self._fleet, replica.id, adapter)
+        self._forget(replica.id, adapter)
         times = process.vanished[adapter] = process.vanished.get(adapter, 0) + 1
         if times > PATIENT_VANISHINGS:
             wait_s = min(self._backoff_s * 2 ** min(times - 2, 16), LONGEST_BACKOFF_S)
@@ -197,13 +201,24 @@ class LoadBook:
             process.failed[adapter] = LoadFailure(times, now_s + wait_s, words), None, revision
 
     def _remember(self, replica: Replica, adapter: str, revision: str) -> None:
-        self._memory.remember_load(self._fleet, LoadEntry(replica.id, replica.started_at_s, adapter, revision))
+        """Keep it over a restart. A store that fails stops no load: after a restart this one then counts as foreign."""
+        try:
+            self._memory.remember_load(self._fleet, LoadEntry(replica.id, replica.started_at_s, adapter, revision))
+        except (TemporaryError, PermanentError) as error:
+            _log.warning("the load of %s on %s is not kept: %s", adapter, replica.id, error)
+
+    def _forget(self, replica: str, adapter: str = "") -> None:
+        """Drop what is kept. A stale entry is put right by the engine's list and the process's start time."""
+        try:
+            self._memory.forget_loads(self._fleet, replica, adapter)
+        except (TemporaryError, PermanentError) as error:
+            _log.warning("loads of %s are still kept: %s", replica, error)
 
     def _of(self, replica: Replica) -> _Process:
         process = self._processes.get(replica.id)
         if process is None or abs(process.started_at_s - replica.started_at_s) > SAME_START_S:
             if process is not None:
-                self._memory.forget_loads(self._fleet, replica.id)
+                self._forget(replica.id)
             process = self._processes[replica.id] = _Process(replica.started_at_s)
         return process
 
