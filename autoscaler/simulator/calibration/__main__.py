@@ -38,9 +38,6 @@ FILES = (
 ROUNDS = 2
 # Long enough for the adapter caches to settle; the fit needs means of a run, not its queue at the end of an hour.
 FIT_HORIZON_S = 1200.0
-# The first use of an adapter in a process: the runs' slowest percent of first tokens is the backlog of the first
-# minute, in which every adapter is used for the first time (N = 320-384: 40-50 s of stall, so .13 s each).
-FIRST_LOAD_MS = 120.0
 GPU = "h100-64gb"
 REFERENCE = f"llama-3.1-8b-{GPU}-measured"
 
@@ -84,7 +81,7 @@ def fit_model(folder: Path, model: str, jobs: int) -> EngineProfile:
         version=VERSION,
         step=StepCost(0, 0, 0, 0, 0),
         lora=LoraCost(),
-        load=tables.fit_load(folder, model, FIRST_LOAD_MS),
+        load=tables.fit_load(folder, model),
         kv=tables.fit_kv(folder, model),
         startup=tables.fit_startup(folder, model),
         provenance={},
