@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from autoscaler.api import ApiParts, create_app
 from autoscaler.api.auth import Principal, Role, TokenTable
@@ -64,7 +66,8 @@ class Api:
         self.let_go.append(fleet)
         return ("opened the gates of 2 replicas",)
 
-    def app(self):
+    @cached_property
+    def app(self) -> FastAPI:
         entries = [(hashlib.sha256(token.encode()).hexdigest(), who) for token, who in TOKENS.items()]
         return create_app(
             ApiParts(
@@ -125,5 +128,5 @@ def client(api: Api, token: str | None, **headers: str) -> httpx.AsyncClient:
     """A client with a token, or without one."""
     auth = {} if token is None else {"Authorization": f"Bearer {token}"}
     # An error of the app is answered, as a server does, and not raised into the test.
-    transport = httpx.ASGITransport(api.app(), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(api.app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://api", headers=auth | headers)

@@ -23,7 +23,7 @@ def api(tmp_path: Path):
 @pytest.fixture
 def ask(api: Api, run, monkeypatch: pytest.MonkeyPatch):
     """Runs a command as the operator, on the fleet."""
-    with serving(api.app()) as url:
+    with serving(api.app) as url:
         monkeypatch.setenv("LORA_AUTOSCALER_URL", url)
         monkeypatch.setenv("LORA_AUTOSCALER_TOKEN", "ann")
         yield run
