@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autoscaler.simulator.calibration.lengths import MOST_PROMPT, MOST_TOTAL, sample_lengths
-from autoscaler.simulator.calibration.runs import Outcome, arrivals_of, read_runs
+from autoscaler.simulator.calibration.runs import Outcome, arrivals_of, client_gap_s, read_runs
 from autoscaler.simulator.calibration.score import score
 
 HEADER = (
@@ -88,3 +88,14 @@ def test_scores_are_what_their_names_say(tmp_path: Path) -> None:
     wrong = score(runs, [outcome(52.8, 50, 15, 6.0), outcome(50.16, 40, float("nan"), 0.0)])
     assert (wrong.ttft_order_accuracy, wrong.overload_precision, wrong.overload_recall) == (0.0, 0.0, 0.0)
     assert wrong.itl_mape == pytest.approx(0.5)
+
+
+def test_a_small_metrics_page_does_not_stretch_gaps() -> None:
+    assert client_gap_s(0.045, 0) == 0.045
+    assert client_gap_s(0.045, 2_000) == 0.045  # holds the stream for 40 ms, less than a gap
+
+
+def test_a_page_of_30_000_series_stretches_gaps_by_a_sixth() -> None:
+    # Stalls grow from 0 to .6 s: (.6 - .045)^2 / (2 x .6) = .257 s of each 2.04 s are merged away.
+    assert client_gap_s(0.045, 30_000) == pytest.approx(0.045 / (1 - 0.2567 / 2.04), rel=1e-3)
+    assert client_gap_s(0.045, 60_000) > client_gap_s(0.045, 30_000)
