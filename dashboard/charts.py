@@ -14,7 +14,7 @@ from dashboard.api import Json
 
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart
 
-BLUE, ORANGE, GREEN, PINK = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
+BLUE, ORANGE, GREEN, PINK = "#2b8cc4", "#E69F00", "#009E73", "#CC79A7"
 GREY = "#8a949e"
 _AXIS: dict[str, Any] = {"labelLimit": 160, "titleFontWeight": "normal", "grid": True}
 _CELLS: dict[str, Any] = _AXIS | {"grid": False, "ticks": False, "domain": False}
@@ -141,7 +141,7 @@ def states_map(frame: pd.DataFrame, states: list[str]) -> Chart:
     """Replicas by adapters, each cell one of four states, told apart by colour and by a sign."""
     x = alt.X("adapter:N", title=None, sort=None, axis=alt.Axis(labelAngle=-60, labelOverlap=True, **_CELLS))
     y = alt.Y("replica:N", title=None, sort=None, axis=alt.Axis(**_CELLS))
-    colours = alt.Scale(domain=states, range=[BLUE, "#56B4E9", "#D55E00", "rgba(138,148,158,0.13)"])
+    colours = alt.Scale(domain=states, range=[BLUE, "#9ad1f2", "#D55E00", "rgba(138,148,158,0.13)"])
     cells = (
         alt.Chart(frame)
         .mark_rect(cornerRadius=2, stroke=GREY, strokeOpacity=0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -14,7 +15,7 @@ CSS = """
 :root { --well: #00735a; --bad: #b34700; --warn: #8a5d00; --info: #005a8f; }
 .stApp { --well: light-dark(#00735a, #35c8a0); --bad: light-dark(#b34700, #ff9a52);
   --warn: light-dark(#8a5d00, #f2b84b); --info: light-dark(#005a8f, #7cc5f0); }
-[data-testid="stMainBlockContainer"] { padding: 2.6rem 2.2rem 3rem; max-width: 1320px; }
+[data-testid="stMainBlockContainer"] { padding: 3.4rem 2.2rem 3rem; max-width: 1320px; }
 [data-testid="stMainBlockContainer"] h1 { font-size: 1.9rem; padding: .3rem 0 .7rem; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
 [class*="st-key-figures"] { display: grid !important; gap: .75rem; grid-auto-rows: 1fr;
@@ -43,7 +44,11 @@ CSS = """
 .la-tag { display: inline-block; padding: 0 .5rem; border-radius: 999px; font-size: .8rem; line-height: 1.35rem;
   white-space: nowrap; border: 1px solid color-mix(in srgb, var(--tone, currentColor) 55%, transparent);
   color: var(--tone, inherit); background: color-mix(in srgb, var(--tone, currentColor) 9%, transparent); }
-.la-tag + .la-tag { margin-left: .25rem; }
+.la-tag { margin: 0 .25rem .15rem 0; }
+[data-testid="stMetricDelta"] *, [data-testid="stMetricLabel"] * { white-space: normal !important; overflow: visible; }
+[data-testid="stMetricDelta"] { height: auto; }
+.la-banner code, .la-steps code { font-size: .88em; padding: .05rem .3rem; border-radius: 4px;
+  background: color-mix(in srgb, currentColor 10%, transparent); }
 .la-bar { display: inline-block; width: 72px; height: .55rem; border-radius: 4px; margin-right: .5rem; overflow: hidden;
   background: color-mix(in srgb, currentColor 14%, transparent); vertical-align: middle; }
 .la-bar i { display: block; height: 100%; background: var(--tone, var(--info)); }
@@ -62,6 +67,8 @@ CSS = """
   [data-testid="stMetricValue"] { font-size: 1.35rem; }
   .la-banner { padding: .8rem .8rem; gap: .6rem; }
   .la-table .wide { display: none; }
+  .la-bar { width: 40px; }
+  .la-table th, .la-table td { padding-right: .5rem; }
 }
 </style>
 """
@@ -85,13 +92,18 @@ def tone(cause: str) -> str:
 
 def banner(kind: str, title: str, lines: Iterable[str] = (), quiet: str = "") -> None:
     """A coloured box with a sign, a title and sentences. `kind`: well, bad, warn or info."""
-    body = "".join(f"<p>{escape(line)}</p>" for line in lines if line)
-    after = f'<p class="quiet">{escape(quiet)}</p>' if quiet else ""
+    body = "".join(f"<p>{prose(line)}</p>" for line in lines if line)
+    after = f'<p class="quiet">{prose(quiet)}</p>' if quiet else ""
     role = "alert" if kind == "bad" else "status"
     st.html(
         f'<div class="la-banner {kind}" role="{role}"><div class="sign" aria-hidden="true">{SIGNS[kind]}</div>'
         f"<div><h2>{escape(title)}</h2>{body}{after}</div></div>"
     )
+
+
+def prose(text: str) -> str:
+    """Escaped text; what stands between backticks is set as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def tag(text: str, kind: str = "") -> str:
@@ -158,5 +170,5 @@ def figure(
 
 def steps(trail: Iterable[tuple[str, str]]) -> None:
     """A trail: (reason, sentence) in order."""
-    items = "".join(f"<li><b>{escape(reason)}</b> {escape(text)}</li>" for reason, text in trail)
+    items = "".join(f"<li><b>{escape(reason)}</b> {prose(text)}</li>" for reason, text in trail)
     st.html(f'<ol class="la-steps">{items}</ol>')

@@ -121,7 +121,7 @@ def clock(text: str | None, tz: datetime.tzinfo, today: datetime.date | None = N
 def spaced(reason: str) -> str:
     """`ThrashNotSaturation` as `Thrash not saturation`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", reason)
-    return words[:1].upper() + words[1:].lower().replace("slo ", "SLO ")
+    return re.sub(r"\bslo\b", "SLO", words[:1].upper() + words[1:].lower(), flags=re.IGNORECASE)
 
 
 def sentence(text: str | None) -> str:
@@ -130,7 +130,7 @@ def sentence(text: str | None) -> str:
     if not stripped:
         return ""
     first, _, _ = stripped.partition(" ")
-    start = stripped[:1].upper() if first.rstrip(",;:").isalpha() and first.islower() else stripped[:1]
+    start = stripped[:1].upper() if first.rstrip(",;").isalpha() and first.islower() else stripped[:1]
     return start + stripped[1:] + ("" if stripped[-1] in ".!?" else ".")
 
 

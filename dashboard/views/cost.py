@@ -79,7 +79,7 @@ def _figures(costs: Json, price: float | None) -> None:
 def _groups(costs: Json, price: float | None) -> None:
     hours = costs["replica_hours_per_hour"]
     total = sum(hours.values()) or 1
-    heads = ["Group", "Replica-hours per hour", "Share", *(["Per hour"] if price else [])]
+    heads = ["Group", "Replicas", "Share", *(["Per hour"] if price else [])]
     rows = [
         [name, count(h), marks.bar(h / total, percent(h / total)), *([_money(h * price)] if price else [])]
         for name, h in sorted(hours.items(), key=lambda item: -item[1])
@@ -92,7 +92,7 @@ def _tenants(costs: Json, price: float | None) -> None:
     if not tenants:
         states.empty("No tenant has demand", "Shares appear with the first forecast above zero.")
         return
-    heads = ["Tenant", "Share of tokens", "Replica-hours per hour", *(["Per hour"] if price else [])]
+    heads = ["Tenant", "Share of tokens", "Replicas", *(["Per hour"] if price else [])]
     rows = [
         [
             t["tenant"],

@@ -34,7 +34,7 @@ def _read_only(who: Viewer) -> None:
         "info",
         "Read-only",
         [who.why_not],
-        "From the shell: lora-autoscaler override set TENANT TIER --reason WHY --ttl 1h",
+        "From the shell: `lora-autoscaler override set TENANT TIER --reason WHY --ttl 1h`",
     )
     if who.can_log_in and st.button("Log in", icon=":material/login:", type="primary"):
         st.login()

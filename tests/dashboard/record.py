@@ -27,7 +27,7 @@ def record(url: str, token: str) -> dict[str, Any]:
         base = f"fleets/{name}"
         tenants = ask(f"{base}/tenants", limit=LISTED)
         first = tenants["items"][0]["tenant"]
-        answers = {"fleets": fleets, base: fleets["items"][0], f"{base}/tenants": tenants}
+        answers = {"fleets": fleets, f"{base}/tenants": tenants}
         answers[f"{base}/tenants/{first}"] = ask(f"{base}/tenants/{first}")
         answers[f"{base}/adapters"] = ask(f"{base}/adapters", limit=LISTED)
         answers[f"{base}/decisions"] = ask(f"{base}/decisions", limit=40)

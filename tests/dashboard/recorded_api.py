@@ -18,7 +18,8 @@ RECORDED = Path(__file__).parent / "recorded"
 
 
 def recorded(name: str) -> dict[str, Any]:
-    return json.loads((RECORDED / f"{name}.json").read_text("utf-8"))
+    answers: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text("utf-8"))
+    return answers | {f"fleets/{fleet['fleet']}": fleet for fleet in answers["fleets"]["items"]}
 
 
 @dataclass
