@@ -151,8 +151,7 @@ def _replicas(snapshot: RingSnapshot, catalogue: Catalogue, limits: EngineLimits
         for slot in slots:
             holds.setdefault(slot, set()).add(adapter)
     for member in snapshot.members:
-        if member.replica:
-            yield _replica(member, "warm", frozenset(holds.get(member.slot, ())), limits)
+        yield _replica(member, "warm", frozenset(holds.get(member.slot, ())), limits)
     hot = {(m.replica, g.group): m for g in snapshot.hot.values() for m in g.members}
     for (_, group), member in sorted(hot.items()):
         own = frozenset(a for a, g in snapshot.hot.items() if g.group == group)
@@ -162,8 +161,10 @@ def _replicas(snapshot: RingSnapshot, catalogue: Catalogue, limits: EngineLimits
 
 
 def _replica(member: Member, group: str, held: frozenset[str], limits: EngineLimits) -> Replica:
-    state = ReplicaState.READY if member.state is MemberState.ACTIVE else ReplicaState.DRAINING
-    return Replica(member.replica, group, member.slot or None, member.address, state, limits=limits, registered=held)
+    """A member as a replica; one whose slot stands vacant is taken to be on its way back."""
+    state = ReplicaState.DRAINING if member.state is MemberState.DRAINING else ReplicaState.READY
+    name = member.replica or member.slot
+    return Replica(name, group, member.slot or None, member.address, state, limits=limits, registered=held)
 
 
 def _groups(

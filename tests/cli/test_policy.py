@@ -10,6 +10,7 @@ import yaml
 
 from autoscaler.domain.fleet import Tier
 from autoscaler.policy.exports import as_document, to_yaml
+from autoscaler.ring import MemberState, encode
 from tests.planner.world import policy
 
 SHIPPED = Path(__file__).resolve().parents[2] / "policies"
@@ -119,6 +120,18 @@ def test_equal_policies_make_no_difference(rings, tmp_path, run):
     assert (report["changes"], report["tiers"], report["replicas"]) == ([], [], [])
     assert report["ring"]["moves_between"] == 0
     assert "0 keys differ" in run("policy", "diff", file, file, "--snapshot", after).out
+
+
+def test_a_replica_that_restarts_counts_as_one_that_comes_back(rings, tmp_path, run):
+    _, after, world = rings
+    snapshot = world.snapshot()
+    gone = replace(snapshot.members[0], replica="", address="", state=MemberState.VACANT)
+    after.write_bytes(encode(replace(snapshot, members=(gone, *snapshot.members[1:]))))
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text(GOOD)
+    new.write_text(changed())
+    (group,) = run("policy", "diff", old, new, "--snapshot", after, "--json").json["replicas"]
+    assert (group["now"], group["new"]) == (len(snapshot.members), 6)
 
 
 def test_a_snapshot_of_another_fleet_and_a_bad_policy_are_refused(rings, tmp_path, run):
