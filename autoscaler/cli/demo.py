@@ -98,7 +98,7 @@ class _Demo:
         policy = read_policy(shipped_policy("local"))
         if self.options.scenario == "rise" and self.options.trace is None:
             # A rise is about the warm group alone: a dedicated group would take one of its replicas.
-            return replace(policy, slo=replace(policy.slo, tenants={}))
+            return replace(policy, slo=replace(policy.slo, tenants={}), groups=replace(policy.groups, hot=None))
         # The two phases are compared at equal replicas: seven on the ring and one that a tenant was promised.
         warm = replace(policy.groups.warm, min_replicas=policy.budget.max_replicas_total - 1)
         return replace(policy, groups=replace(policy.groups, warm=warm))

@@ -23,6 +23,7 @@ CARRIED_RPS = 90.0
 QUIET = 49
 """The adapter that falls silent once the fleet is managed, so that a demotion is seen."""
 
+RISE_ADAPTERS = 24
 BURST_ADAPTER = 3
 SPRAYED_SHARE = 1 / 3
 """Of the duration, before the controller takes over."""
@@ -96,16 +97,16 @@ def _burst(options: DemoOptions, sprayed_s: float, managed_s: float) -> Scenario
 
 
 def _rise(options: DemoOptions, sprayed_s: float, managed_s: float) -> Scenario:
-    """Demand that triples for a while and comes back."""
+    """Demand that triples for a while and comes back, of adapters that fit the smallest fleet: replicas are what is short."""
     low, high = RATE_RPS * 0.3, RATE_RPS
     rise_s, fall_s = managed_s * 0.15, managed_s * 0.5
     before, over, after = (
-        shaped(GeneratedTrace(_settings(rate), options.seed + i), duration_s=seconds)
+        shaped(GeneratedTrace(_settings(rate, adapters=RISE_ADAPTERS), options.seed + i), duration_s=seconds)
         for i, (rate, seconds) in enumerate(((low, rise_s), (high, fall_s - rise_s), (low, managed_s - fall_s)))
     )
-    sprayed = GeneratedTrace(_settings(low), options.seed + 9)
+    sprayed = GeneratedTrace(_settings(low, adapters=RISE_ADAPTERS), options.seed + 9)
     return Scenario(
-        _names(ADAPTERS), 4,
+        _names(RISE_ADAPTERS), 4,
         (
             Phase("round-robin", sprayed_s, False, shaped(sprayed, duration_s=sprayed_s)),
             Phase("managed", managed_s, True, _joined((before, 0.0), (over, rise_s), (after, fall_s))),
@@ -140,9 +141,9 @@ def _scale(trace: Trace, options: DemoOptions, seconds: float) -> float:
     return min(CARRIED_RPS * seconds / count, 1.0)
 
 
-def _settings(rate_rps: float, bursts: tuple[Burst, ...] = ()) -> GeneratorSettings:
+def _settings(rate_rps: float, bursts: tuple[Burst, ...] = (), adapters: int = ADAPTERS) -> GeneratorSettings:
     return GeneratorSettings(
-        adapters=ADAPTERS, rate_rps=rate_rps, zipf_exponent=0.8, bursts=bursts, prompt_tokens=250, output_tokens=220,
+        adapters=adapters, rate_rps=rate_rps, zipf_exponent=0.8, bursts=bursts, prompt_tokens=250, output_tokens=220,
         tokens_spread=0.3, window_s=2.0,
     )  # fmt: skip
 
