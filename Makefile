@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.requirements-installed
 
-.PHONY: setup demo test parts check bench soak lock clean
+.PHONY: help setup demo test parts check bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -38,6 +38,9 @@ check: setup ## format, lint, types, import contracts, fast tests
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n 2 -m 'not slow and not e2e'
+
+bench: setup ## every benchmark, one table; recordings are read from DATA where it is given
+	$(BIN)/python -m benchmarks $(if $(DATA),--data $(DATA))
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -97,7 +97,7 @@ def _burst(options: DemoOptions, sprayed_s: float, managed_s: float) -> Scenario
 
 
 def _rise(options: DemoOptions, sprayed_s: float, managed_s: float) -> Scenario:
-    """Demand that triples for a while and comes back, of adapters that fit the smallest fleet: replicas are what is short."""
+    """Demand that triples and comes back, of adapters that fit the smallest fleet: replicas are what is short."""
     low, high = RATE_RPS * 0.3, RATE_RPS
     rise_s, fall_s = managed_s * 0.15, managed_s * 0.5
     before, over, after = (
