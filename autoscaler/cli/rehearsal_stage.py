@@ -164,7 +164,8 @@ def _replica(member: Member, group: str, held: frozenset[str], limits: EngineLim
     """A member as a replica; one whose slot stands vacant is taken to be on its way back."""
     state = ReplicaState.DRAINING if member.state is MemberState.DRAINING else ReplicaState.READY
     name = member.replica or member.slot
-    return Replica(name, group, member.slot or None, member.address, state, limits=limits, registered=held)
+    address = member.address or f"{name}:8000"
+    return Replica(name, group, member.slot or None, address, state, limits=limits, registered=held)
 
 
 def _groups(
