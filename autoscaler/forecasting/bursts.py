@@ -9,7 +9,7 @@ from autoscaler.forecasting.memory import ForecastMemory
 
 RATIO = 1.5
 """An onset is at least this many times the upper band (.95) of the shortest horizon."""
-SIGMAS = 4.0
+SIGMAS = 5.0
 DISPERSION = 2.25
 """Arrivals of one tenant vary more than Poisson's: their variance is about this many times the mean."""
 
@@ -32,7 +32,7 @@ class Bursts:
 def bursts(memory: ForecastMemory, now_s: float) -> Bursts:
     """Return which series are in an onset at ``now_s``.
 
-    A tick counts with its own noise: over ``w`` seconds the threshold is at least the band plus four standard
+    A tick counts with its own noise: over ``w`` seconds the threshold is at least the band plus five standard
     deviations of the requests it lets expect, so that a quiet tenant's three requests in a row are no onset. Nothing is
     said of a tenant without a closed bucket, of an unknown tick, or when ``now_s`` is not the last tick's time.
     """
