@@ -24,10 +24,14 @@ def advance_slots(scene: Scene) -> tuple[SlotTable, tuple[tuple[str, SlotEvent],
 
 def _joining(scene: Scene) -> dict[str, float]:
     """Replicas that answer and do not hold an active slot: replica id -> since when."""
-    since = scene.before.joining_since_s
+    since, held = scene.before.joining_since_s, _on_ring(scene) | scene.departures.keys()
+    return {r.id: since.get(r.id, scene.now_s) for r in scene.warm if r.state in _ANSWERS and r.id not in held}
+
+
+def _on_ring(scene: Scene) -> set[str]:
+    """Replicas that hold an active or draining slot."""
     on_ring = (SlotState.ACTIVE, SlotState.DRAINING)
-    active = {s.replica for s in scene.before.slots.slots if s.state in on_ring}
-    return {r.id: since.get(r.id, scene.now_s) for r in scene.warm if r.state in _ANSWERS and r.id not in active}
+    return {s.replica for s in scene.before.slots.slots if s.state in on_ring}
 
 
 def _seen(scene: Scene, lacks: Residency, joining: dict[str, float]) -> list[SeenReplica]:
@@ -41,9 +45,13 @@ def _seen(scene: Scene, lacks: Residency, joining: dict[str, float]) -> list[See
         name for name in joining if (s := scene.before.slots.slot_of(name)) is None or s.state is SlotState.PENDING
     }
     together = all(prepared[name] for name in newcomers)
-    seen = []
+    seen, on_ring = [], _on_ring(scene)
     for replica in scene.warm:
         ours = replica.id in scene.departures
+        if ours and replica.id not in on_ring:
+            # Whoever is to go before it has joined does not join on its way out.
+            seen.append(SeenReplica(replica.id, False, True, replica.replaces, replica.slot or ""))
+            continue
         serving = replica.state is ReplicaState.READY or (replica.state is ReplicaState.DRAINING and ours)
         if replica.id in joining:
             serving = serving and prepared[replica.id] and (together or replica.id not in newcomers)

@@ -132,10 +132,15 @@ def stand_ins(scene: Scene, slots: SlotTable, placement: Placement) -> dict[str,
     """
     ranking, failed = placement.ranking, scene.observation.ledger.failed
     holder = {s.slot: s.replica for s in slots.slots if s.state is SlotState.ACTIVE}
+    registered = {r.id: r.registered for r in scene.warm}
     gave_up: dict[str, set[str]] = {}
     for slot, replica in holder.items():
+        known = registered.get(replica)
+        if known is None:
+            continue
         for adapter, failure in failed.get(replica, {}).items():
-            if adapter in ranking.row_of and given_up(failure):
+            # Where a new revision does not load, the old one serves on.
+            if adapter in ranking.row_of and given_up(failure) and adapter not in known:
                 gave_up.setdefault(adapter, set()).add(slot)
     found: dict[str, tuple[str, ...]] = {}
     for adapter, without in gave_up.items():

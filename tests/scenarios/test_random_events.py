@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from autoscaler.domain.fleet import Override, PauseMode, ReplicaState, Tier
@@ -15,7 +15,6 @@ from autoscaler.planner import PlannerMemory, checkpoint, restored
 from tests.planner.world import catalogue, policy
 from tests.scenarios.troubled import TroubledWorld
 
-Event = Callable[[TroubledWorld], None]
 ADAPTERS = 12
 
 
@@ -115,12 +114,13 @@ def wait(world: TroubledWorld, number: int) -> None:
     """Nothing happens."""
 
 
-EVENTS = (
+_ALL = (
     wait, crash, restart, blink, forget, refuse, load, routers, override, adapters, change_policy, lose_checkpoint,
     publications, machines, pause, *(toggle(s) for s in ("traffic", "engines", "replicas", "publisher")),
 )  # fmt: skip
+EVENTS = {event.__name__: event for event in _ALL}
 GAPS_S = (15.0, 60.0, 310.0)
-moments = st.tuples(st.sampled_from(EVENTS), st.integers(0, 59), st.sampled_from(GAPS_S))
+moments = st.tuples(st.sampled_from(list(EVENTS)), st.integers(0, 59), st.sampled_from(GAPS_S))
 
 
 def _one(world: TroubledWorld, number: int) -> str | None:
@@ -128,13 +128,13 @@ def _one(world: TroubledWorld, number: int) -> str | None:
     return names[number % len(names)] if names else None
 
 
-def live(history: list[tuple[Callable[[TroubledWorld, int], None], int, float]]) -> TroubledWorld:
+def live(history: list[tuple[str, int, float]]) -> TroubledWorld:
     """Let it happen, a tick after each event and two where time passes."""
     world = TroubledWorld(policy(), catalogue(ADAPTERS))
     world.start("warm", 4)
     world.steps(3)
     for event, number, gap_s in history:
-        event(world, number)
+        EVENTS[event](world, number)
         world.step(15.0)
         if gap_s > 15.0:
             world.step(gap_s)
@@ -153,16 +153,30 @@ def settle(world: TroubledWorld) -> None:
     world.steps(4)
 
 
+FOUND = (
+    # A replica that was to go before it had joined was put on the ring and drained in one tick.
+    [("crash", 32, 15.0), ("silence_publisher", 32, 310.0), ("lose_checkpoint", 40, 60.0),
+     ("silence_replicas", 37, 60.0), ("adapters", 24, 60.0), ("crash", 32, 60.0)],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("history", FOUND)
+def test_what_was_found_once_holds(history):
+    settle(live(history))
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(moments, min_size=1, max_size=14))
+@given(st.lists(moments, min_size=1, max_size=10))
 def test_every_promise_holds_after_every_tick(history):
+    note(f"{history}")
     live(history)
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(moments, min_size=1, max_size=40))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(moments, min_size=1, max_size=25))
 def test_every_promise_holds_through_long_troubles_and_they_end(history):
+    note(f"{history}")
     world = live(history)
     settle(world)
     served = {a for a in world.catalogue.ids if world.holders(a)}
