@@ -1,0 +1,152 @@
+"""`platform: kubernetes`: pods of targets in a cluster; leadership, ring and checkpoints there too."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+
+from autoscaler.cli.errors import UsageError
+from autoscaler.cli.platforms import BuiltFleet, FleetContext
+from autoscaler.cli.service import instance_name
+from autoscaler.cli.settings import Settings
+from autoscaler.cli.sources import FollowingSource
+from autoscaler.connectors.engines.client import EngineSettings, HttpEngines
+from autoscaler.connectors.engines.dialects import SGLANG, VLLM
+from autoscaler.connectors.kubernetes.cluster import Cluster
+from autoscaler.connectors.kubernetes.config_map import ConfigMapRing, ConfigMapState, OneConfigMap
+from autoscaler.connectors.kubernetes.fleet import KubernetesFleet
+from autoscaler.connectors.kubernetes.lease import KubernetesLease
+from autoscaler.connectors.kubernetes.targets import GroupTarget
+from autoscaler.connectors.routers.fanout import Publishers
+from autoscaler.connectors.routers.hub import RingHub
+from autoscaler.controller.observe import World
+from autoscaler.domain.fleet import Tier
+from autoscaler.planner.views import COLD_GROUP, WARM_GROUP
+from autoscaler.policy.groups import Target
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.policy.words import HotSource, Preset
+from autoscaler.ports import PermanentError, TemporaryError
+
+_log = logging.getLogger(__name__)
+
+
+def lease(settings: Settings) -> KubernetesLease:
+    """Leadership of this process. Raises PermanentError where there is no cluster to ask."""
+    cluster = _cluster(settings)
+    return KubernetesLease(
+        cluster, _namespace(settings, cluster), settings.kubernetes.lease, instance_name(), settings.lease_s
+    )
+
+
+async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
+    """Follow the fleet's targets. Raises UsageError for settings that do not go together, PermanentError."""
+    policy, wiring, settings = context.policy(), context.wiring, context.settings
+    leading = context.lease
+    if not isinstance(leading, KubernetesLease):
+        raise UsageError(f"fleet {policy.name}: in a cluster leadership is by a Lease, and this process has another")
+    if wiring.envoy is not None:
+        raise UsageError(
+            f"fleet {policy.name}: `envoy` is fed by files of one machine; in a cluster routers take the ring from "
+            f"the ConfigMap {policy.name}-ring or from the API"
+        )
+    cluster = await asyncio.to_thread(_cluster, settings)
+    stack.callback(cluster.close)
+    namespace = _namespace(settings, cluster)
+    maps = _ConfigMaps(cluster, namespace, stack)
+    ring, state = await maps.open(f"{policy.name}-ring"), ConfigMapState(await maps.open(f"{policy.name}-state"))
+    fleet = KubernetesFleet(cluster, lambda: targets(context.policy(), namespace), state, wiring.engine_port)
+    stack.callback(fleet.close)
+    saving = asyncio.create_task(_save(state, context))
+    stack.push_async_callback(_saved, saving, state, context)
+    hub = RingHub(policy.ring.router_ttl_s)
+    publisher = Publishers(ConfigMapRing(ring, leading.fence), (hub,))
+    loading = policy.engine.loading
+    asking = EngineSettings(
+        SGLANG if policy.engine.preset is Preset.SGLANG else VLLM, loading.parallel_per_replica, loading.timeout_s,
+        backoff_s=loading.backoff_s, resolver=policy.engine.resolver,
+        api_key_file=None if wiring.engine_api_key_file is None else settings.path(wiring.engine_api_key_file),
+    )  # fmt: skip
+    engines = HttpEngines(policy.name, asking, context.session, context.clock, context.stores.loads)
+    metrics = FollowingSource(settings, wiring.routers, context.policy, context.session, context.clock)
+    world = World(metrics, fleet, engines, publisher, context.stores.overrides)
+    return BuiltFleet(
+        world, hub, frozen=leading.frozen, config_map=maps.catalogue, checkpoints=state, told=_told(policy, namespace)
+    )
+
+
+def targets(policy: FleetPolicy, namespace: str) -> tuple[GroupTarget, ...]:
+    """What holds each group's count, with the policy's `auto` filled in."""
+    groups = policy.groups
+    found = [_target(policy, groups.warm.target, namespace, Tier.WARM, WARM_GROUP)]
+    if groups.cold is not None:
+        found.append(_target(policy, groups.cold.target, namespace, Tier.COLD, COLD_GROUP))
+    if groups.hot is not None and groups.hot.source is HotSource.DECLARED:
+        found += [_target(policy, t, namespace, Tier.HOT, "") for t in groups.hot.targets]
+    return tuple(found)
+
+
+def _target(policy: FleetPolicy, told: Target, namespace: str, tier: Tier, group: str) -> GroupTarget:
+    name = told.name or f"{policy.name}-{group or tier.value}"
+    return GroupTarget(told.api_version, told.kind, told.namespace or namespace, name, tier, group)
+
+
+def _told(policy: FleetPolicy, namespace: str) -> tuple[str, ...]:
+    told = [f"{target} is {target.group or 'free for a hot group'}" for target in targets(policy, namespace)]
+    if policy.groups.hot is not None and policy.groups.hot.source is HotSource.TEMPLATE:
+        told.append("hot groups are not made from templates in a cluster yet: declare `groups.hot.targets`, or none")
+    return tuple(told)
+
+
+def _cluster(settings: Settings) -> Cluster:
+    file = settings.kubernetes.kubeconfig
+    return Cluster(None if file is None else settings.path(file))
+
+
+def _namespace(settings: Settings, cluster: Cluster) -> str:
+    return settings.kubernetes.namespace or cluster.namespace
+
+
+async def _save(state: ConfigMapState, context: FleetContext) -> None:
+    while True:
+        await context.clock.sleep(context.settings.kubernetes.checkpoint_every_s)
+        if context.lease.held(context.clock.now_s()):
+            await state.flush()
+
+
+async def _saved(saving: asyncio.Task[None], state: ConfigMapState, context: FleetContext) -> None:
+    """The last checkpoint, for who leads next."""
+    saving.cancel()
+    await asyncio.gather(saving, return_exceptions=True)
+    if context.lease.held(context.clock.now_s()):
+        await state.flush()
+
+
+class _ConfigMaps:
+    """ConfigMaps of one namespace, each followed once."""
+
+    def __init__(self, cluster: Cluster, namespace: str, stack: AsyncExitStack) -> None:
+        self._cluster, self._namespace, self._stack = cluster, namespace, stack
+        self._catalogues: dict[str, OneConfigMap] = {}
+
+    async def open(self, name: str) -> OneConfigMap:
+        """Follow one, and wait until it was looked at."""
+        found = self._follow(name)
+        await asyncio.to_thread(found.first)
+        return found
+
+    def catalogue(self, name: str) -> bytes | None:
+        """The adapters in a ConfigMap, None while they cannot be read."""
+        if name not in self._catalogues:
+            self._catalogues[name] = self._follow(name)
+        try:
+            text = ((self._catalogues[name].seen() or {}).get("data") or {}).get("adapters.yaml")
+        except (TemporaryError, PermanentError) as error:
+            _log.warning("%s", error)
+            return None
+        return None if text is None else str(text).encode()
+
+    def _follow(self, name: str) -> OneConfigMap:
+        found = OneConfigMap(self._cluster, self._namespace, name)
+        self._stack.callback(found.close)
+        return found

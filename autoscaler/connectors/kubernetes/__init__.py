@@ -1,0 +1,1 @@
+"""Kubernetes: replicas, groups, leadership, ring and checkpoints in a cluster. Its objects never leave this package."""
