@@ -1,0 +1,163 @@
+"""The chart renders what Kubernetes accepts, gives no right unasked, and starts what the product reads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from autoscaler.cli.settings import Platform, Settings, parse_settings
+from autoscaler.policy.loading import parse_policy
+from autoscaler.policy.model import FleetPolicy
+from tests.e2e.parts.commands import CommandFailedError, helm
+
+CHART = Path(__file__).resolve().parents[2] / "helm" / "lora-autoscaler"
+CHAT = {"chat": {"baseModel": "llama", "groups": {"warm": {"target": {"name": "chat-warm"}}}}}
+RIGHTS = ("scale", "slots", "readinessGate", "declaredHotGroups")
+VALUES: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "advice": {"policies": CHAT},
+    "everything": {"policies": CHAT, "rbac": dict.fromkeys(RIGHTS, True), "replicas": 2},
+    "own account": {
+        "policies": CHAT,
+        "rbac": {"create": False},
+        "serviceAccount": {"create": False, "name": "mine"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "priorityClassName": "system-cluster-critical",
+    },
+    "other namespaces": {
+        "policies": CHAT | {"code": {"baseModel": "coder", "mode": "enforce"}},
+        "rbac": {
+            "scale": True,
+            "namespaces": ["models"],
+            "catalogues": ["chat-adapters"],
+            "targets": [{"apiGroup": "leaderworkerset.x-k8s.io", "resource": "leaderworkersets"}],
+        },
+    },
+    "volume": {
+        "policies": CHAT,
+        "tokensSecret": "tokens",
+        "persistence": {"existingClaim": "state"},
+        "image": {"digest": "sha256:" + "0" * 64},
+        "settings": {"metrics": {"source": "prometheus", "prometheus": {"url": "http://prometheus:9090"}}},
+        "nodeSelector": {"pool": "system"},
+        "tolerations": [{"key": "system", "operator": "Exists"}],
+        "podAnnotations": {"a": "b"},
+        "podLabels": {"c": "d"},
+    },
+}
+
+
+def write(folder: Path, values: dict[str, Any]) -> str:
+    path = folder / "values.json"
+    path.write_text(json.dumps(values))
+    return str(path)
+
+
+def rendered(folder: Path, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """The manifests; twice the same."""
+    command = ("template", "release", str(CHART), "--namespace", "serving", "--values", write(folder, values))
+    first = helm(*command)
+    assert helm(*command) == first
+    return [found for found in yaml.safe_load_all(first) if found]
+
+
+def of_kind(manifests: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [found for found in manifests if found["kind"] == kind]
+
+
+def test_lint_finds_nothing(tmp_path: Path) -> None:
+    for values in VALUES.values():
+        helm("lint", "--strict", str(CHART), "--values", write(tmp_path, values))
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_every_manifest_is_valid(name: str, tmp_path: Path) -> None:
+    manifests = rendered(tmp_path, VALUES[name])
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, "1.37", strict=True)
+    assert len(of_kind(manifests, "Deployment")) == 1
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_settings_and_policies_are_what_the_product_reads(name: str, tmp_path: Path) -> None:
+    maps = {m["metadata"]["name"]: m["data"] or {} for m in of_kind(rendered(tmp_path, VALUES[name]), "ConfigMap")}
+    settings = parse_settings(maps["release-settings"]["settings.yaml"].encode(), tmp_path / "settings.yaml")
+    assert isinstance(settings, Settings), settings
+    assert settings.platform is Platform.KUBERNETES
+    assert settings.kubernetes.namespace == "serving"
+    for file, text in maps["release-policies"].items():
+        assert isinstance(parse_policy(text.encode(), file), FleetPolicy)
+
+
+def rights(manifests: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    """(resource, verb) of everything that any role gives."""
+    rules = [rule for role in of_kind(manifests, "Role") for rule in role["rules"]]
+    return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+OWN = {("leases", "create"), ("leases", "update"), ("configmaps", "create"), ("configmaps", "update")}
+READS = {"get", "list", "watch"}
+
+
+def test_advice_may_change_nothing_but_its_own_lease_and_state(tmp_path: Path) -> None:
+    manifests = rendered(tmp_path, VALUES["advice"])
+    assert {right for right in rights(manifests) if right[1] not in READS} == OWN
+    named = [
+        r.get("resourceNames") for role in of_kind(manifests, "Role") for r in role["rules"] if "update" in r["verbs"]
+    ]
+    assert named == [["release"], ["chat-ring", "chat-state"]]
+    assert not of_kind(manifests, "ClusterRole")
+
+
+@pytest.mark.parametrize(
+    ("right", "gives"),
+    [
+        ("scale", {("pods", "patch"), ("deployments/scale", "update"), ("statefulsets/scale", "update")}),
+        ("slots", {("pods", "patch")}),
+        ("readinessGate", {("pods/status", "patch")}),
+        ("declaredHotGroups", {("deployments", "patch"), ("statefulsets", "patch")}),
+    ],
+)
+def test_each_right_gives_what_it_says(right: str, gives: set[tuple[str, str]], tmp_path: Path) -> None:
+    advice = rights(rendered(tmp_path, VALUES["advice"]))
+    assert rights(rendered(tmp_path, {"policies": CHAT, "rbac": {right: True}})) - advice == gives
+
+
+def test_no_role_where_none_is_to_be_made(tmp_path: Path) -> None:
+    manifests = rendered(tmp_path, VALUES["own account"])
+    assert {m["kind"] for m in manifests} == {"ConfigMap", "Service", "Deployment"}
+    assert of_kind(manifests, "Deployment")[0]["spec"]["template"]["spec"]["serviceAccountName"] == "mine"
+
+
+def test_the_pod_runs_with_as_little_as_it_needs(tmp_path: Path) -> None:
+    pod = of_kind(rendered(tmp_path, VALUES["advice"]), "Deployment")[0]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["requests"]
+    assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"polices": {}},
+        {"policies": {"Chat": {"baseModel": "x"}}},
+        {"policies": {"chat": {}}},
+        {"replicas": -1},
+        {"settings": {"platform": "local"}},
+        {"image": {"digest": "latest"}},
+        {"serviceAccount": {"create": False}},
+    ],
+)
+def test_values_that_cannot_be_meant_are_refused(values: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(CommandFailedError):
+        rendered(tmp_path, values)
