@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from autoscaler.domain.decisions import DecisionRecord, Failed, PublishRing, Reason, Step, Trail
+from autoscaler.domain.fleet import Tier
+from autoscaler.policy.words import Mode
 from autoscaler.telemetry.view import FleetView
 
 
 def records_of(view: FleetView, before: FleetView | None) -> tuple[DecisionRecord, ...]:
     """Records of a tick, numbered in order; `before` is the last tick's view."""
-    return tuple(_numbered(view, (*_tiers(view), *_scale(view, before), *_ring(view), *_failures(view))))
+    # Advice was not acted on: what it decided before is done only from here on, and is told again.
+    begins = before is not None and before.plan.mode is Mode.ADVISE and view.plan.mode is not Mode.ADVISE
+    scale = _scale(view, None if begins else before)
+    return tuple(
+        _numbered(
+            view, (*_tiers(view), *(_groups_begun(view) if begins else ()), *scale, *_ring(view), *_failures(view))
+        )
+    )
 
 
 _Row = tuple[str, str, Reason, str, str, Trail]
@@ -28,6 +39,15 @@ def _numbered(view: FleetView, rows: tuple[_Row, ...]) -> Iterator[DecisionRecor
 def _tiers(view: FleetView) -> Iterator[_Row]:
     for d in view.plan.tiers.changed:
         yield "tiers", f"tenant/{d.tenant}", d.reason, str(d.before), str(d.after), d.trail
+
+
+def _groups_begun(view: FleetView) -> Iterator[_Row]:
+    """The first acting tick takes HOT tenants from the ring, where all were served alike, to groups of their own."""
+    changed = {d.tenant for d in view.plan.tiers.changed}
+    for row in np.flatnonzero(view.plan.tiers.of(Tier.HOT)).tolist():
+        d = view.plan.tiers.explain_row(row)
+        if d.tenant not in changed:
+            yield "tiers", f"tenant/{d.tenant}", d.reason, Tier.WARM.value, Tier.HOT.value, d.trail
 
 
 def _scale(view: FleetView, before: FleetView | None) -> Iterator[_Row]:
