@@ -52,15 +52,16 @@ class Membership:
             return Member("", "", MemberState.VACANT, slot)
         return Member(replica.id, replica.address, MemberState(state.value), slot)
 
-    def of_group(self, group: str, adapters: tuple[str, ...] = ()) -> tuple[Member, ...]:
-        """Members of a hot or cold group that serve `adapters`, those that leave as draining."""
+    def of_group(self, group: str) -> tuple[Member, ...]:
+        """Members of a hot or cold group, those that leave as draining."""
         return tuple(
             Member(r.id, r.address, MemberState.DRAINING if r.id in self.departures else MemberState.ACTIVE)
             for r in self.replicas.values()
-            if r.group == group and r.state in (ReplicaState.READY, ReplicaState.DRAINING)
-            and all(self.residency.serves(r.id, adapter) for adapter in adapters)
-            and (r.state is ReplicaState.READY or r.id in self.departures)
-        )  # fmt: skip
+            if r.group == group and (r.state is ReplicaState.READY or self._drains(r))
+        )
+
+    def _drains(self, replica: Replica) -> bool:
+        return replica.state is ReplicaState.DRAINING and replica.id in self.departures
 
 
 def compose(scene: Scene, membership: Membership, placed: Placed, before: RingSnapshot | None) -> RingSnapshot:
@@ -103,11 +104,12 @@ def keep_placement(scene: Scene, membership: Membership, before: RingSnapshot) -
 def _hot(scene: Scene, membership: Membership) -> dict[str, HotGroup]:
     groups: dict[str, HotGroup] = {}
     for name, row in scene.hot_groups().items():
+        members = membership.of_group(name)
         # Each by itself: an adapter that does not load keeps its tenant's others out of nothing.
-        for adapter in adapters_of(scene.observation.catalogue, row):
-            members = membership.of_group(name, (adapter,))
-            if members:
-                groups[adapter] = HotGroup(name, members)
+        for adapter in adapters_of(scene.observation.catalogue, row) if members else ():
+            able = tuple(m for m in members if membership.residency.serves(m.replica, adapter))
+            if able:
+                groups[adapter] = HotGroup(name, able)
     return groups
 
 

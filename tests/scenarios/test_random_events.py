@@ -173,7 +173,7 @@ def test_every_promise_holds_after_every_tick(history):
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(moments, min_size=1, max_size=25))
 def test_every_promise_holds_through_long_troubles_and_they_end(history):
     note(f"{history}")
