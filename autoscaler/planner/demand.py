@@ -108,6 +108,7 @@ def foresee(observation: Observation, memory: DemandMemory | None, policy: Fleet
         upper_tokens_per_s=foreseen.p90[0] * per_request,
         slo_missed=_slo_missed(catalogue, traffic, policy),
         adapter_tokens_per_s=_shares(catalogue, adapter_rps) * (foreseen.mean[0] * per_request)[catalogue.tenant_index],
+        error_ratio=dict(zip(settings.horizons_s, remembered.calibration.error_ratio().tolist(), strict=True)),
     )
     return demand, replace(
         memory, forecast=remembered, tenants=catalogue.tenants, tokens=tokens, weight=weight,

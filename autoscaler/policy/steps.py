@@ -292,10 +292,10 @@ class Forecasting:
         (600.0, 1800.0, 3600.0),
         "Horizons that are learnt and calibrated: ascending multiples of `bucket`; others are interpolated.",
     )
-    bucket_s: float = key(Duration(1, 3600), 300.0, "Length of the buckets that history is kept in.")
+    bucket_s: float = key(Duration(1, 3600), 600.0, "Length of the buckets that history is kept in.")
     half_lives_s: tuple[float, ...] = key(
         Items(Duration(1), 12, unique=True),
-        (300.0, 900.0, 3600.0, 14400.0, 86400.0),
+        (600.0, 1200.0, 3600.0, 14400.0, 86400.0),
         "Half-lives of the moving averages, ascending.",
     )
     day_s: float = key(Duration(60), 86400.0, "Length of the season; the demo's day is shorter.")

@@ -215,7 +215,7 @@ BROKEN = {
         "forecast: {horizons: [10m, 31m, 1h]}",
         "spec.forecast.horizons[1]",
         "a multiple of forecast.bucket",
-        "no multiple of bucket 5m",
+        "no multiple of bucket 10m",
     ),
     "horizons that descend": (
         "forecast: {horizons: [1h, 10m]}",
