@@ -20,7 +20,7 @@ import httpx
 
 Json = dict[str, Any]
 MOST_ANSWERS = 512
-_TIMEOUT = httpx.Timeout(5.0, connect=2.0)
+_TIMEOUT = httpx.Timeout(15.0, connect=2.0)
 
 
 class Trouble(StrEnum):

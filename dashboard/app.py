@@ -24,7 +24,10 @@ def main() -> None:
         marks.banner("bad", "The dashboard is not set up", [str(error)])
         return
     page = st.navigation(PAGES)
+    waiting = st.empty()
+    waiting.caption("Asking the controller ...")
     answer = reading_api().get("fleets")
+    waiting.empty()
     _sidebar([f["fleet"] for f in answer.items])
     if not answer.items:
         st.title(page.title)

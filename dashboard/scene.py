@@ -77,8 +77,11 @@ def scene() -> Scene:
 
 def live(body: Callable[[], None]) -> None:
     """Show a page's body again every few seconds, unless the viewer paused it. Only what changed is drawn."""
+    waiting = st.empty()
+    waiting.caption("Asking the controller ...")
     every = settings().refresh_s if st.session_state.get("live", True) else None
     st.fragment(run_every=every)(body)()
+    waiting.empty()
 
 
 def since_tick_s(answer: Answer) -> float | None:
