@@ -91,14 +91,33 @@ def compose(scene: Scene, membership: Membership, placed: Placed, before: RingSn
 def keep_placement(scene: Scene, membership: Membership, before: RingSnapshot) -> RingSnapshot:
     """The last snapshot with today's states and groups: what is published while a change of members is prepared."""
     present = scene.observation.catalogue.row
+    able = _still_able(scene, membership, before)
     return replace(
         before,
         members=membership.members(),
         hot=_hot(scene, membership),
         cold=None if scene.policy.groups.cold is None else membership.of_group(COLD_GROUP),
         warm=None if before.warm is None else tuple(a for a in before.warm if a in present),
-        exceptions={a: owners for a, owners in before.exceptions.items() if a in present},
+        exceptions={a: owners for a, owners in {**before.exceptions, **able}.items() if a in present},
     )
+
+
+def _still_able(scene: Scene, membership: Membership, before: RingSnapshot) -> dict[str, tuple[str, ...]]:
+    """Adapters of which an owner lost what it had, with the owners that still have it, if any."""
+    holder = {s.slot: membership.replicas[s.replica] for s in membership.slots.slots if s.state is SlotState.ACTIVE}
+    lost = {
+        adapter
+        for replica in holder.values()
+        if replica.registered is not None
+        for adapter in scene.before.expected.get(replica.id, frozenset()) - replica.registered
+    }
+    names = sorted(lost.intersection(before.warm or ()))
+    able = {}
+    for adapter, owners in zip(names, Ring(before).assigned_many(names) if names else (), strict=True):
+        have = tuple(s for s in owners if s in holder and _registered(holder[s], adapter))
+        if have and have != owners:
+            able[adapter] = have
+    return able
 
 
 def _hot(scene: Scene, membership: Membership) -> dict[str, HotGroup]:
