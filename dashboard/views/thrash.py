@@ -53,7 +53,7 @@ def _verdict(status: Json, found: list[Json]) -> None:
         "bad",
         f"{plural(len(hurt), 'replica')} of {len(found)} {'thrashes' if len(hurt) == 1 else 'thrash'}",
         [
-            f"Requests are late by {seconds(harm)} in every second, summed up over all of them.",
+            f"Every second adds {seconds(harm)} of lateness beyond the SLO, all requests together.",
             *(f"What cures it: {sentence(c)}" for c in cures),
             *(sentence(s) for s in short),
         ],
