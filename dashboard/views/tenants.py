@@ -81,15 +81,18 @@ def _pager(page: Json, cursors: list[str]) -> None:
     last = first + len(page["items"]) - 1
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{first:,}–{last:,}** of {plural(page['total'], 'tenant')}", width="content")
-        if st.button("Previous", icon=":material/chevron_left:", disabled=len(cursors) == 1, key="tenants_back"):
-            cursors.pop()
-            st.rerun(scope="fragment")
-        if st.button(
+        st.button(
+            "Previous", icon=":material/chevron_left:", disabled=len(cursors) == 1, key="tenants_back",
+            on_click=_back, args=(cursors,),
+        )  # fmt: skip
+        st.button(
             "Next", icon=":material/chevron_right:", disabled=not page["next_cursor"], key="tenants_next",
-            icon_position="right",
-        ):  # fmt: skip
-            cursors.append(page["next_cursor"])
-            st.rerun(scope="fragment")
+            icon_position="right", on_click=cursors.append, args=(page["next_cursor"],),
+        )  # fmt: skip
+
+
+def _back(cursors: list[str]) -> None:
+    cursors.pop()
 
 
 def _list(items: list[Json], key: str) -> None:
@@ -141,9 +144,7 @@ def _detail(scene: Scene, name: str) -> None:
         return
     head, close = st.columns([6, 1], vertical_alignment="center")
     head.subheader(name, anchor=False)
-    if close.button("Close", key="tenant_close", width="stretch"):
-        del st.query_params["tenant"]
-        st.rerun(scope="fragment")
+    close.button("Close", key="tenant_close", width="stretch", on_click=_close)
     _facts(tenant, scene)
     left, right = st.columns(2, gap="medium")
     with left:
@@ -162,6 +163,10 @@ def _detail(scene: Scene, name: str) -> None:
     )
     if tenant["evidence"]:
         marks.steps(("", sentence(e)) for e in tenant["evidence"])
+
+
+def _close() -> None:
+    st.query_params.pop("tenant", None)
 
 
 def _adapter_row(adapter: Json) -> list[str]:
