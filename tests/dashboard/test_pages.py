@@ -7,6 +7,8 @@ import pytest
 from tests.dashboard.conftest import Look, said
 from tests.dashboard.recorded_api import RecordedApi
 
+pytestmark = pytest.mark.slow  # each page starts a Streamlit script: half a second and more
+
 PAGES = ("fleet", "tenants", "neighbours", "thrash", "ring", "decisions", "overrides", "cost")
 
 

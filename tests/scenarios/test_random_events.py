@@ -167,7 +167,7 @@ def test_what_was_found_once_holds(history):
     settle(live(history))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(moments, min_size=1, max_size=10))
 def test_every_promise_holds_after_every_tick(history):
     note(f"{history}")
