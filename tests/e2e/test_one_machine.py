@@ -98,7 +98,7 @@ def small_policy(mode: Mode) -> FleetPolicy:
         mode=mode,
         tick_interval_s=1.0,
         slo=replace(policy.slo, tenants={}),
-        groups=replace(policy.groups, warm=replace(policy.groups.warm, min_replicas=3, max_replicas=4)),
+        groups=replace(policy.groups, warm=replace(policy.groups.warm, min_replicas=4, max_replicas=4)),
         budget=replace(policy.budget, max_replicas_total=5),
         scaling=replace(policy.scaling, startup_s=0.5),
     )
