@@ -157,7 +157,7 @@ async def decisions(
 @router.get("/fleets/{fleet}/explain")
 async def explanation(view: View, caller: Reader, subject: Annotated[str, Query(max_length=512)]) -> dict[str, Any]:
     """Why a tenant, adapter, group, replica or signal is as it is, in sentences with numbers."""
-    return render.explained(dataclasses.asdict(explain(subject, view.observation, view.plan, view.policy)))
+    return dataclasses.asdict(explain(subject, view.observation, view.plan, view.policy))
 
 
 @router.get("/fleets/{fleet}/noisy-neighbours")

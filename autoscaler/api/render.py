@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -394,8 +394,3 @@ def costs(view: FleetView) -> Json:
 def listed(items: Iterable[Json], cursor: str | None = None, **extra: object) -> Json:
     """A page: `items`, and the cursor of the next one where there is more."""
     return {"items": list(items), "next_cursor": cursor, **extra}
-
-
-def explained(parts: Mapping[str, Any]) -> Json:
-    """An explanation."""
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in parts.items()}

@@ -22,7 +22,7 @@ from autoscaler.cli.dashboard import start_dashboard
 from autoscaler.cli.demo_bench import Bench, Ports, bench
 from autoscaler.cli.demo_options import DemoOptions, options_from
 from autoscaler.cli.demo_progress import Progress, Standing
-from autoscaler.cli.demo_report import Tally, burst_figures, phase_figures, scale_events, tier_changes
+from autoscaler.cli.demo_report import WARM_UP_S, Tally, burst_figures, phase_figures, scale_events, tier_changes
 from autoscaler.cli.demo_scenarios import CARRIED_RPS, Phase, Scenario, scenario
 from autoscaler.cli.policies import read_policy, shipped_policy
 from autoscaler.cli.service import Listen, Service, SystemClock, printed_tokens
@@ -190,7 +190,7 @@ class _Demo:
         loads = await world.loads()
         self.loads_seen |= {name: max(count, self.loads_seen.get(name, 0)) for name, count in loads.items()}
         total = sum(self.loads_seen.values())
-        if tally.loads_from is None and elapsed_s >= 10.0:
+        if tally.loads_from is None and elapsed_s >= WARM_UP_S:
             tally.loads_from = total
         tally.loads_to = total
         batch = client.take()
