@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from autoscaler.domain.decisions import Applied, DecisionRecord, Failed, LoadAdapter
+from autoscaler.domain.decisions import Applied, DecisionRecord, Failed, LoadAdapter, Reason
+from autoscaler.domain.diagnosis import Cause
 from autoscaler.domain.signals import Fresh
 from autoscaler.telemetry.view import FleetView
 
@@ -36,6 +37,21 @@ class FleetMetrics:
         self._error = gauge("forecast_error_ratio", "Absolute error of the forecast over what came.", "horizon")
         self._leader = gauge("is_leader", "1 where this instance may act.")
         self._lag = gauge("router_epoch_lag", "Epochs that a router is behind.", "router")
+        self._mode = gauge("mode", "1 for the mode that the policy has.", "mode")
+        self._conditions = gauge("conditions", "Conditions that hold, by name.", "condition")
+        self._waiting = gauge(
+            "ring_waiting",
+            "Replicas that load adapters before they join (AwaitingResidency), adapters that wait for the churn budget "
+            "(ChurnBudget), replicas on their way out (MemberLeft).",
+            "reason",
+        )
+        self._saturation = gauge("saturation_ratio", "Queue and KV pressure of a group over its target.", "group")
+        self._requests = gauge("requests_per_second", "Requests that routers saw over the last window.")
+        self._ttft = gauge("ttft_p99_seconds", "Time to first token, p99 over the last window, of the worst adapter.")
+        self._late = gauge(
+            "slo_missed_requests_ratio", "Share of requests that tenants sent whose p99 is over their TTFT target."
+        )
+        self._late_tenants = gauge("slo_missed_tenants", "Tenants whose p99 is over their TTFT target.")
         self._tier_changes = counter("tier_changes", "Tier changes.", "from", "to", "reason")
         self._moves = counter("ring_moves", "(adapter, slot) pairs that moved.")
         self._loads = counter("adapter_loads", "Adapter loads asked of engines.", "reason", "result")
@@ -59,6 +75,9 @@ class FleetMetrics:
         self._epoch.labels(fleet).set(plan.ring.epoch)
         self._budget.labels(fleet).set(plan.ring.placed.budget)
         self._leader.labels(fleet).set(1 if view.leader else 0)
+        self._late_tenants.labels(fleet).set(np.count_nonzero(plan.demand.slo_missed))
+        for gauge, value in zip((self._requests, self._ttft, self._late), _served(view), strict=True):
+            self._set_or_remove(fleet, gauge, value)
         self._moves.labels(fleet).inc(plan.ring.placed.moves)
         for decision in plan.tiers.changed:
             self._tier_changes.labels(fleet, str(decision.before), decision.after.value, decision.reason.value).inc()
@@ -71,7 +90,7 @@ class FleetMetrics:
         for step, seconds in view.steps_s.items():
             self._tick_s.labels(fleet, step).observe(seconds)
 
-    def _gauges(self, view: FleetView) -> Iterable[tuple[Gauge, dict[str, float]]]:
+    def _gauges(self, view: FleetView) -> Iterable[tuple[Gauge, Mapping[str, float]]]:
         plan, seen = view.plan, view.observation
         decisions = plan.scale.decisions
         yield self._desired, {name: d.desired for name, d in decisions.items()}
@@ -83,10 +102,17 @@ class FleetMetrics:
         yield self._noisy, {name: f.aggressor for name, f in worst}
         yield self._age, {n: s.age_s if isinstance(s, Fresh) else -1.0 for n, s in seen.freshness.items()}
         yield self._lag, {r.id: max(plan.ring.epoch - r.epoch, 0) for r in seen.routers}
+        yield self._mode, {view.policy.mode.value: 1.0}
+        yield self._conditions, Tally(c.name.partition("/")[0] for c in view.conditions)
+        told = {step.reason: step.value for step in plan.ring.trail}
+        waiting = {r.value: float(told.get(r, 0)) for r in (Reason.AWAITING_RESIDENCY, Reason.CHURN_BUDGET)}
+        yield self._waiting, waiting | {Reason.MEMBER_LEFT.value: float(len(plan.ring.departures))}
+        groups = plan.diagnosis.groups
+        yield self._saturation, {n: f.saturation for n, f in groups.items() if f.cause is not Cause.UNKNOWN}
         errors = plan.demand.error_ratio
         yield self._error, {f"{h:g}s": e for h, e in errors.items() if np.isfinite(e)}
 
-    def _replace(self, fleet: str, gauge: Gauge, values: dict[str, float]) -> None:
+    def _replace(self, fleet: str, gauge: Gauge, values: Mapping[str, float]) -> None:
         shown = self._shown.setdefault(fleet, Tally())
         for known, label in [key for key in shown if key[0] is gauge and key[1] not in values]:
             known.remove(fleet, label)
@@ -94,3 +120,24 @@ class FleetMetrics:
         for label, value in values.items():
             gauge.labels(fleet, label).set(value)
             shown[gauge, label] = 1
+
+    def _set_or_remove(self, fleet: str, gauge: Gauge, value: float) -> None:
+        if np.isfinite(value):
+            gauge.labels(fleet).set(value)
+        else:
+            gauge.remove(fleet)
+
+
+def _served(view: FleetView) -> tuple[float, float, float]:
+    """Requests/s, the worst p99 in seconds and the share of requests that missed; NaN where routers do not say."""
+    traffic = view.observation.traffic
+    timed = np.isfinite(traffic.ttft_p99_s) & (traffic.requests_per_s > 0)
+    if not timed.any():
+        return float(traffic.requests_per_s.sum()), np.nan, np.nan
+    rates = traffic.requests_per_s[timed]
+    missed = view.plan.demand.slo_missed[view.observation.catalogue.tenant_index][timed]
+    return (
+        float(traffic.requests_per_s.sum()),
+        float(traffic.ttft_p99_s[timed].max()),
+        float(rates[missed].sum() / rates.sum()),
+    )

@@ -33,6 +33,9 @@ CONTRACT_METRICS = {
     "adapter_load_seconds": set(), "thrash_score": {"replica"}, "noisy_neighbour_score": {"tenant"},
     "decisions_total": {"step", "reason"}, "tick_duration_seconds": {"step"}, "signal_age_seconds": {"signal"},
     "forecast_error_ratio": {"horizon"}, "is_leader": set(), "router_epoch_lag": {"router"},
+    "mode": {"mode"}, "conditions": {"condition"}, "ring_waiting": {"reason"}, "saturation_ratio": {"group"},
+    "requests_per_second": set(), "ttft_p99_seconds": set(), "slo_missed_requests_ratio": set(),
+    "slo_missed_tenants": set(),
 }  # fmt: skip
 CONTRACT_COMMANDS = {
     "demo", "run", "policy check", "policy schema", "policy diff", "ring owners", "ring diff", "override set",

@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from autoscaler.domain.decisions import Applied, ApplyReport, Failed, LoadAdapter, Reason
-from autoscaler.domain.diagnosis import TenantFinding
+from autoscaler.domain.decisions import Applied, ApplyReport, Condition, Failed, LoadAdapter, Reason, Step
+from autoscaler.domain.diagnosis import Cause, GroupFinding, TenantFinding
 from autoscaler.domain.fleet import Override, Router, Tier
+from autoscaler.domain.observation import Traffic
 from autoscaler.domain.signals import Missing
 from autoscaler.planner import FleetPlan
+from autoscaler.planner.departures import Departure
 from autoscaler.policy.groups import Groups, HotGroups, WarmGroup
 from autoscaler.telemetry import FleetMetrics, FleetView, records_of
 from tests.planner.world import World, catalogue, policy
@@ -138,3 +141,55 @@ def test_a_fleet_s_groups_that_are_gone_have_no_series(scene: Scene):
         if "hot-t003" not in scene.tick().scale.decisions:
             break
     assert scene.value("desired_replicas", group="hot-t003") is None
+
+
+def test_the_mode_and_conditions_have_series_while_they_hold(scene: Scene):
+    assert scene.value("mode", mode=scene.world.policy.mode.value) == 1
+    conditions = (Condition("BudgetFull/warm", "no"), Condition("BudgetFull/cold", "no"), Condition("RouterLag", "r"))
+    view = scene.before
+    scene.show(replace(view, plan=replace(view.plan, conditions=conditions)))
+    assert scene.value("conditions", condition="BudgetFull") == 2
+    assert scene.value("conditions", condition="RouterLag") == 1
+    scene.show(replace(view, plan=replace(view.plan, conditions=())))
+    assert scene.value("conditions", condition="RouterLag") is None
+
+
+def test_what_waits_in_the_ring_is_counted_and_zero_where_nothing_does(scene: Scene):
+    for _ in range(3):
+        scene.tick()
+    assert {scene.value("ring_waiting", reason=r) for r in ("AwaitingResidency", "ChurnBudget", "MemberLeft")} == {0}
+    view = scene.before
+    held = (Step(Reason.AWAITING_RESIDENCY, 2, "two load"), Step(Reason.CHURN_BUDGET, 7, "seven wait"))
+    ring = replace(view.plan.ring, trail=held, departures={"warm-001": Departure("warm", 0.0)})
+    scene.show(replace(view, plan=replace(view.plan, ring=ring)))
+    assert scene.value("ring_waiting", reason="AwaitingResidency") == 2
+    assert scene.value("ring_waiting", reason="ChurnBudget") == 7
+    assert scene.value("ring_waiting", reason="MemberLeft") == 1
+
+
+def test_promises_that_were_missed_are_weighed_by_requests_and_absent_where_nobody_tells(scene: Scene):
+    view = scene.before
+    seen, tenants = view.observation, view.observation.catalogue.tenants
+    missed = np.array([t == "t003" for t in tenants])
+    rates = np.where(np.array(seen.catalogue.tenant_of) == "t003", 3.0, 1.0)
+    traffic = replace(seen.traffic, requests_per_s=rates, ttft_p99_s=np.where(rates == 3.0, 9.0, 0.2))
+    plan = replace(view.plan, demand=replace(view.plan.demand, slo_missed=missed))
+    told = replace(view, plan=plan, observation=replace(seen, traffic=traffic))
+    scene.show(told)
+    assert scene.value("slo_missed_requests_ratio") == pytest.approx(3 / 14)
+    assert scene.value("slo_missed_tenants") == 1
+    assert scene.value("ttft_p99_seconds") == 9.0
+    assert scene.value("requests_per_second") == 14.0
+    scene.show(replace(told, observation=replace(seen, traffic=Traffic.unknown(12))))
+    assert {scene.value(n) for n in ("slo_missed_requests_ratio", "ttft_p99_seconds", "requests_per_second")} == {None}
+
+
+def test_a_group_s_saturation_is_shown_unless_it_is_unknown(scene: Scene):
+    view = scene.before
+    found = {
+        "warm": GroupFinding("warm", Cause.SATURATION, saturation=1.4),
+        "cold": GroupFinding("cold", Cause.UNKNOWN),
+    }
+    scene.show(replace(view, plan=replace(view.plan, diagnosis=replace(view.plan.diagnosis, groups=found))))
+    assert scene.value("saturation_ratio", group="warm") == 1.4
+    assert scene.value("saturation_ratio", group="cold") is None
