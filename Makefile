@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.requirements-installed
 
-.PHONY: help setup demo test parts check bench lock clean
+.PHONY: help setup demo test parts check explore bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -40,6 +40,9 @@ check: setup ## format, lint, types, import contracts, fast tests
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n 2 -m 'not slow and not e2e'
+
+explore: setup ## property tests on examples that nobody ran yet; keep what fails as a test
+	HYPOTHESIS_PROFILE=explore $(BIN)/pytest -q -n 2 -m 'not e2e' $(ARGS)
 
 bench: setup ## every benchmark, one table; recordings are read from DATA where it is given
 	$(BIN)/python -m benchmarks $(if $(DATA),--data $(DATA))

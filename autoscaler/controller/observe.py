@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autoscaler.domain.fleet import Group, PauseMode, Replica, ReplicaState, Router
+from autoscaler.domain.fleet import Group, PauseMode, Replica, ReplicaSignals, ReplicaState, Router
 from autoscaler.domain.observation import Catalogue, Observation
-from autoscaler.domain.signals import Fresh, Missing, Signal
+from autoscaler.domain.signals import UNSEEN, Fresh, Missing, Signal
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.ports import (
     EngineClient,
@@ -90,16 +90,16 @@ def _seen(
     metrics: Metrics,
     registered: frozenset[str] | None,
 ) -> Replica:
-    """A replica with what its engine and the routers show; the policy's limits go before shown ones."""
+    """A replica with what its engine and the routers show now; the policy's limits go before shown ones."""
     limits = dataclasses.replace(replica.limits, **metrics.limits.get(replica.id, {}))
     group = groups.get(replica.group)
     return dataclasses.replace(
         replica,
         limits=limits if group is None else policy.limits(group.tier, limits),
-        signals=metrics.replicas.get(replica.id, replica.signals),
+        signals=metrics.replicas.get(replica.id, ReplicaSignals()),
         registered=registered,
         resident=metrics.resident.get(replica.id),
-        in_flight=metrics.in_flight.get(replica.id, replica.in_flight),
+        in_flight=metrics.in_flight.get(replica.id, UNSEEN),
     )
 
 

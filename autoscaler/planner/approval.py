@@ -81,7 +81,7 @@ def approved_scale(scale: ScalePlan, approvals: frozenset[str], proposals: list[
     return replace(scale, decisions=decisions, remove=scale.remove - waiting)
 
 
-def stand(decision: ScaleDecision, message: str) -> ScaleDecision:
+def stand(decision: ScaleDecision, message: str, reason: Reason = Reason.MODE) -> ScaleDecision:
     """The decision with the count as it is, and why as its last step."""
-    step = Step(Reason.MODE, decision.current, message)
+    step = Step(reason, decision.current, message)
     return replace(decision, desired=decision.current, trail=(*decision.trail, step))

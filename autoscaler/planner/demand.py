@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,14 +11,18 @@ from autoscaler.domain.observation import Bools, Catalogue, Floats, Observation,
 from autoscaler.domain.signals import Fresh
 from autoscaler.forecasting import (
     Bursts,
+    Explanation,
     ForecastMemory,
     ForecastSettings,
     RateForecast,
     bursts,
     empty_memory,
+    explain_series,
     forecast,
     observe,
 )
+from autoscaler.planner.learned import GroupOutlook, Learned, LearnedModel, learnt_shape, settings_of
+from autoscaler.planner.standing import HorizonStanding, standing_of
 from autoscaler.policy.model import FleetPolicy
 
 _SHARE_WEIGHT = 0.1  # of a new tick in an adapter's share of its tenant: half of a change is followed in 7 ticks
@@ -32,12 +36,16 @@ class DemandMemory:
 
     Attributes:
         forecast: of tenants, requests/s.
+        settings: what `forecast` was learnt under; None = whatever the policy said.
+        learned: what was learnt beside the tick, put here by the shell; it travels on unchanged.
         tokens: tokens a request of each tenant of `forecast.ids`, NaN = never seen (T).
         weight: requests behind `tokens`, at most `_LENGTH_SAMPLES` (T).
         adapters: ids behind `adapter_rps` (A), and their smoothed rates.
     """
 
     forecast: ForecastMemory
+    settings: ForecastSettings | None = None
+    learned: Learned = field(default_factory=Learned)
     tenants: tuple[str, ...] = ()
     tokens: Floats = field(default_factory=lambda: np.zeros(0))
     weight: Floats = field(default_factory=lambda: np.zeros(0))
@@ -57,7 +65,10 @@ class Demand:
         mean_tokens_per_s, upper_tokens_per_s: forecast over `forecast.horizon` (T).
         slo_missed: the tenant's p99 over the last window is above its target (T).
         adapter_tokens_per_s: forecast mean of each adapter, its share of its tenant's (A).
-        error_ratio: horizon in seconds -> absolute error of recent forecasts over what came; NaN = none to judge yet.
+        standing: which forecaster serves each horizon, and how the others compare.
+        model: that ran, in service or in shadow; None = none.
+        outlooks: of groups, hours ahead.
+        explain: builds the terms behind one tenant's forecast at a horizon (s). Raises KeyError for a stranger.
     """
 
     forecast: RateForecast
@@ -68,28 +79,23 @@ class Demand:
     upper_tokens_per_s: Floats
     slo_missed: Bools
     adapter_tokens_per_s: Floats
-    error_ratio: Mapping[float, float] = field(default_factory=dict)
-
-
-def settings_of(policy: FleetPolicy) -> ForecastSettings:
-    """The forecasting room's settings, as the policy has them."""
-    told = policy.forecast
-    return ForecastSettings(
-        bucket_s=told.bucket_s, horizons_s=told.horizons_s, half_lives_s=told.half_lives_s, day_s=told.day_s,
-        max_tick_s=max(60.0 * policy.tick_interval_s / 15.0, policy.tick_interval_s * 2),
-    )  # fmt: skip
+    standing: tuple[HorizonStanding, ...]
+    model: LearnedModel | None
+    outlooks: Mapping[str, GroupOutlook]
+    explain: Callable[[str, float], Explanation] = field(repr=False)
 
 
 def foresee(observation: Observation, memory: DemandMemory | None, policy: FleetPolicy) -> tuple[Demand, DemandMemory]:
     """Take one tick's traffic in and look ahead."""
     catalogue, traffic, now_s = observation.catalogue, observation.traffic, observation.now_s
     settings = settings_of(policy)
-    memory = memory or DemandMemory(empty_memory(settings))
+    memory = _learnt_under(settings, memory)
     if not isinstance(observation.freshness.get("traffic", Fresh(0.0)), Fresh):
         traffic = Traffic.unknown(len(catalogue.ids))
-    rates = _by_tenant(catalogue, traffic.requests_per_s)
-    seen_tokens = _by_tenant(catalogue, traffic.prompt_tokens_per_s + traffic.completion_tokens_per_s)
-    remembered = observe(memory.forecast, now_s, catalogue.tenants, rates, settings)
+    rates = by_tenant(catalogue, traffic.requests_per_s)
+    seen_tokens = by_tenant(catalogue, traffic.prompt_tokens_per_s + traffic.completion_tokens_per_s)
+    model = memory.learned.model_for(settings, policy.forecast.learned)
+    remembered = observe(memory.forecast, now_s, catalogue.tenants, rates, settings, model)
     tokens, weight = _lengths(memory, catalogue, rates, seen_tokens, traffic.window_s)
     adapter_rps = _adapter_rates(memory, catalogue, traffic.requests_per_s)
     ahead = (
@@ -108,15 +114,27 @@ def foresee(observation: Observation, memory: DemandMemory | None, policy: Fleet
         upper_tokens_per_s=foreseen.p90[0] * per_request,
         slo_missed=_slo_missed(catalogue, traffic, policy),
         adapter_tokens_per_s=_shares(catalogue, adapter_rps) * (foreseen.mean[0] * per_request)[catalogue.tenant_index],
-        error_ratio=dict(zip(settings.horizons_s, remembered.calibration.error_ratio().tolist(), strict=True)),
+        standing=standing_of(remembered, settings),
+        model=memory.learned.model if model is not None else None,
+        outlooks=memory.learned.outlooks if policy.forecast.learned else {},
+        explain=lambda tenant, horizon_s: explain_series(remembered, tenant, horizon_s, now_s, settings),
     )
     return demand, replace(
-        memory, forecast=remembered, tenants=catalogue.tenants, tokens=tokens, weight=weight,
+        memory, forecast=remembered, settings=settings, tenants=catalogue.tenants, tokens=tokens, weight=weight,
         adapters=catalogue.ids, adapter_rps=adapter_rps,
     )  # fmt: skip
 
 
-def _by_tenant(catalogue: Catalogue, column: Floats) -> Floats:
+def _learnt_under(settings: ForecastSettings, memory: DemandMemory | None) -> DemandMemory:
+    """The memory, with forecasts that start anew where they were learnt in other buckets, horizons or half-lives."""
+    if memory is None:
+        return DemandMemory(empty_memory(settings))
+    if memory.settings is None or learnt_shape(memory.settings) == learnt_shape(settings):
+        return memory
+    return replace(memory, forecast=empty_memory(settings))
+
+
+def by_tenant(catalogue: Catalogue, column: Floats) -> Floats:
     """Sum of an adapter column per tenant (T); NaN where any of the tenant's adapters is unknown."""
     total: Floats = np.bincount(catalogue.tenant_index, column, len(catalogue.tenants)).astype(np.float64)
     return total

@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 
 from autoscaler.diagnosis import diagnose
-from autoscaler.domain.decisions import Condition, Effect, Grow, Shrink
+from autoscaler.domain.decisions import Condition, Effect, Grow, Reason, Shrink
 from autoscaler.domain.diagnosis import Diagnosis
 from autoscaler.domain.fleet import Override
 from autoscaler.domain.observation import Observation
@@ -87,12 +87,15 @@ def plan(
     churn_left = memory.ring.budget is None or memory.ring.budget > 0
     scaling_view = scale_view(observation, demand, diagnosis, tiers, policy, churn_left)
     scale, scaling_memory = decide_scale(scaling_view, policy, memory.scaling, now_s)
-    if policy.mode is Mode.PROPOSE:
-        scale = approved_scale(scale, approvals, proposals)
-    acted_on = _standing(scale) if policy.actuation is Actuation.EXPORT or policy.mode is Mode.ADVISE else scale
-    ring, ring_memory = plan_ring(observation, policy, demand, tiers, acted_on, memory.ring)
     platform = observation.freshness.get("replicas")
     unseen = platform if isinstance(platform, Missing) else None
+    if unseen is not None:
+        scale = _standing(scale, unseen.why, Reason.SIGNALS_MISSING)
+    if policy.mode is Mode.PROPOSE:
+        scale = approved_scale(scale, approvals, proposals)
+    elsewhere = policy.actuation is Actuation.EXPORT or policy.mode is Mode.ADVISE
+    acted_on = _standing(scale, "counts are not changed by this controller", Reason.MODE) if elsewhere else scale
+    ring, ring_memory = plan_ring(observation, policy, demand, tiers, acted_on, memory.ring)
     grows, waiting = _grows(observation, acted_on, policy) if unseen is None else ((), (_unreadable(unseen),))
     found = (*waiting, *tiers.conditions, *scale.conditions, *ring.conditions, *_noticed(observation))
     conditions, since_s = _dated(found, memory.conditions_s, now_s)
@@ -124,9 +127,9 @@ def _unreadable(platform: Missing) -> Condition:
     return Condition("PlatformUnreadable", text)
 
 
-def _standing(scale: ScalePlan) -> ScalePlan:
-    """The same groups as they are: what the ring is planned for where this controller does not change counts."""
-    kept = {n: stand(d, "counts are not changed by this controller") for n, d in scale.decisions.items()}
+def _standing(scale: ScalePlan, why: str, reason: Reason) -> ScalePlan:
+    """The same groups as they are: where nobody could see a count, or this controller does not change it."""
+    kept = {n: stand(d, why, reason) for n, d in scale.decisions.items()}
     return replace(scale, decisions=kept, remove=frozenset())
 
 

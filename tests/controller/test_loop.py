@@ -9,8 +9,19 @@ from pathlib import Path
 import pytest
 
 from autoscaler.connectors.stores.lease import FileLease
-from autoscaler.domain.decisions import Applied, AssignSlot, Failed, Grow, LoadAdapter, PublishRing, Shrink, Skipped
+from autoscaler.domain.decisions import (
+    Applied,
+    AssignSlot,
+    Failed,
+    Grow,
+    LoadAdapter,
+    PublishRing,
+    Reason,
+    Shrink,
+    Skipped,
+)
 from autoscaler.domain.fleet import Override, Tier
+from autoscaler.domain.signals import Missing
 from autoscaler.policy.words import Actuation, Mode
 from autoscaler.ports import PermanentError, TemporaryError
 from autoscaler.ring import MemberState, ring_diff
@@ -227,6 +238,26 @@ async def test_a_controller_that_starts_blind_takes_nobody_off_the_ring(source):
     if source == "replicas":
         assert view.plan.effects == ()
         assert "PlatformUnreadable" in {c.name for c in view.conditions}
+
+
+async def test_counts_stand_while_the_platform_is_not_seen():
+    world = fleet()
+    staged = await settled(world)
+    await staged.ticks(2, 310.0)
+    world.silent["replicas"] = "connection refused"
+    for silent in ((), ("engines",)):
+        world.silent.update(dict.fromkeys(silent, "no answer"))
+        decision = (await staged.tick()).plan.scale.decisions["warm"]
+        assert (decision.desired, decision.reason) == (4, Reason.SIGNALS_MISSING)
+        assert "connection refused" in decision.trail[-1].message
+
+
+async def test_numbers_of_engines_do_not_outlive_their_source():
+    world = fleet()
+    staged = await settled(world)
+    world.silent.update(replicas="connection refused", engines="no answer")
+    seen = (await staged.tick()).observation
+    assert all(isinstance(r.signals.kv_usage_ratio, Missing) for r in seen.replicas)
 
 
 async def test_two_instances_one_leads_and_its_successor_moves_nothing(tmp_path: Path):

@@ -54,7 +54,9 @@ class TroubledWorld(World):
         truth = self.replicas, self.groups
         if "replicas" not in self.silent or self.last_platform is None:
             self.last_platform = dict(self.replicas), dict(self.groups)
-        self.replicas, self.groups = self.last_platform  # type: ignore[assignment]
+        listed, self.groups = self.last_platform  # type: ignore[assignment]
+        shown = {name: replica.signals for name, replica in truth[0].items()}
+        self.replicas = {n: replace(r, signals=shown.get(n, ReplicaSignals())) for n, r in listed.items()}
         try:
             seen = super().observe()
         finally:

@@ -1,6 +1,9 @@
 """The local platform does each effect once, drains before it stops, and brings crashed replicas back."""
 
 import asyncio
+import contextlib
+import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -135,9 +138,17 @@ async def test_a_crashed_replica_comes_back_in_its_slot_with_nothing_in_memory()
     assert after.started_at_s > before.started_at_s
 
 
+async def taken_port_before_a_free_one() -> tuple[asyncio.Server, int]:
+    """A listening server and its port; the next one is free, and below those that systems give to clients."""
+    for port in range(20_000 + os.getpid() % 5_000, 30_000, 2):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port + 1))
+            return await asyncio.start_server(lambda *_: None, "127.0.0.1", port), port
+    raise AssertionError("no two free ports in a row below 30000")
+
+
 async def test_ports_count_up_from_a_base_and_a_taken_one_fails() -> None:
-    taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    base = taken.sockets[0].getsockname()[1]
+    taken, base = await taken_port_before_a_free_one()
     fleet = LocalFleet(OPTIONS, Pump(), port_base=base)
     try:
         await fleet.apply(Grow("warm", 2))
