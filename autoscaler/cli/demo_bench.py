@@ -14,17 +14,15 @@ from pathlib import Path
 import aiohttp
 
 from autoscaler.cli.errors import UsageError
-from autoscaler.cli.local_engines import engine_options, first_ring
+from autoscaler.cli.local_engines import first_ring, start_engines, start_envoy, vllm_settings
 from autoscaler.cli.service import SystemClock
-from autoscaler.connectors.engines.client import EngineSettings, HttpEngines
-from autoscaler.connectors.engines.dialects import VLLM as VLLM_CALLS
-from autoscaler.connectors.envoy import EnvoyFilePublisher, EnvoyProcess, EnvoySettings, Mode
+from autoscaler.connectors.engines.client import HttpEngines
+from autoscaler.connectors.envoy import EnvoyFilePublisher, EnvoySettings, Mode
 from autoscaler.connectors.metrics.connection import PrometheusConnection, PrometheusSettings
 from autoscaler.connectors.metrics.direct import DirectScrape, ScrapeSettings
 from autoscaler.connectors.metrics.presets import VLLM
 from autoscaler.connectors.metrics.prometheus import PrometheusSource, SourceSettings
 from autoscaler.connectors.metrics.router_presets import ENVOY
-from autoscaler.domain.decisions import Grow
 from autoscaler.domain.observation import Catalogue
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.ports import MetricsSource
@@ -109,28 +107,15 @@ async def bench(
     policy: FleetPolicy, catalogue: Catalogue, replicas: int, ports: Ports, folder: Path
 ) -> AsyncIterator[Bench]:
     """Start everything; end everything, whatever happens in between."""
-    clock = SystemClock()
     async with contextlib.AsyncExitStack() as stack:
         pump = Pump()
-        fleet = LocalFleet(
-            engine_options(policy, AdapterTable(dict.fromkeys(catalogue.sources, 16))), pump, port_base=ports.engines
-        )
-        stack.push_async_callback(fleet.close)
-        await fleet.apply(Grow("warm", replicas))
+        files = AdapterTable(dict.fromkeys(catalogue.sources, 16))
+        fleet = await start_engines(policy, files, pump, ports.engines, replicas, stack)
         settings = EnvoySettings(directory=folder / "envoy", port=ports.router, admin_port=ports.router_admin)
-        envoy = EnvoyFilePublisher(settings, known=lambda: catalogue.ids, mode=Mode.SPRAY)
-        envoy.prepare()
-        process = EnvoyProcess(settings)
-        stack.push_async_callback(process.stop)
-        await process.start()
-        await fleet.wait_ready()
+        envoy = await start_envoy(settings, lambda: catalogue.ids, Mode.SPRAY, stack)
         await envoy.publish(1, first_ring(policy, catalogue, await fleet.replicas()))
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        engine_settings = EngineSettings(
-            VLLM_CALLS, policy.engine.loading.parallel_per_replica, policy.engine.loading.timeout_s,
-            backoff_s=policy.engine.loading.backoff_s,
-        )  # fmt: skip
-        engines = HttpEngines(policy.name, engine_settings, session, clock)
+        engines = HttpEngines(policy.name, vllm_settings(policy), session, SystemClock())
         metrics, origin = await _metrics(stack, policy, ports, folder, settings, session, fleet)
         yield Bench(fleet, pump, envoy, settings, engines, metrics, origin)
 

@@ -115,15 +115,17 @@ def _rise(options: DemoOptions, sprayed_s: float, managed_s: float) -> Scenario:
 
 
 def _replayed(options: DemoOptions, sprayed_s: float, managed_s: float) -> Scenario:
-    """Real arrivals and lengths, thinned to what this machine carries unless told otherwise."""
+    """Real arrivals and lengths, thinned to what this machine carries unless told otherwise.
+
+    Both phases replay the trace from the same moment, so that the same requests are compared.
+    """
     assert options.trace is not None
     try:
         trace = open_trace(options.trace, lengths=options.lengths, adapters=ADAPTERS, seed=options.seed)
-        scale = options.scale or _scale(trace, options, sprayed_s + managed_s)
-        span_s = sprayed_s * options.speed
+        scale = options.scale or _scale(trace, options, managed_s)
         first, second = (
-            shaped(trace, start_s=start_s, duration_s=seconds * options.speed, scale=scale, speed=options.speed)
-            for start_s, seconds in ((options.start_s, sprayed_s), (options.start_s + span_s, managed_s))
+            shaped(trace, start_s=options.start_s, duration_s=s * options.speed, scale=scale, speed=options.speed)
+            for s in (sprayed_s, managed_s)
         )
     except TraceError as error:
         raise UsageError(str(error)) from error

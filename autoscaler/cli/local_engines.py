@@ -1,10 +1,17 @@
-"""Simulated engines as a policy describes them, for the demo and for `run` on one machine."""
+"""Simulated engines as a policy describes them and the stock Envoy before them, for the demo and for `run` on one
+machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from autoscaler.cli.errors import UsageError
+from autoscaler.connectors.engines.client import EngineSettings
+from autoscaler.connectors.engines.dialects import VLLM
+from autoscaler.connectors.envoy import EnvoyFilePublisher, EnvoyProcess, EnvoySettings, Mode
+from autoscaler.domain.decisions import Grow
 from autoscaler.domain.fleet import Replica
 from autoscaler.domain.observation import Catalogue
 from autoscaler.policy.model import FleetPolicy
@@ -13,8 +20,11 @@ from autoscaler.ring.slots import slot_name
 from autoscaler.simulator.engine.profile import EngineLimits, load_profile
 from autoscaler.simulator.http.adapters import AdapterFiles
 from autoscaler.simulator.http.options import DEFAULT_PROFILE, EngineOptions
+from autoscaler.simulator.http.pump import Pump
+from autoscaler.simulator.local.fleet import LocalFleet
 
 _RANK = 16
+_COMPILING_S = 300.0  # the engine model compiles once a process: 3 s on an idle machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +52,53 @@ class CatalogueFiles:
         return f"/adapters/{name}" if self.any_name else None
 
 
-def engine_options(policy: FleetPolicy, files: AdapterFiles) -> EngineOptions:
+async def start_engines(
+    policy: FleetPolicy, files: AdapterFiles, pump: Pump, port_base: int | None, replicas: int, stack: AsyncExitStack
+) -> LocalFleet:
+    """A warm group of simulated engines that answer, until the stack ends. Raises UsageError where they do not."""
+    fleet = LocalFleet(_engine_options(policy, files), pump, port_base=port_base)
+    stack.push_async_callback(fleet.close)
+    await fleet.apply(Grow("warm", replicas))
+    try:
+        await fleet.wait_ready(policy.scaling.startup_s + _COMPILING_S)
+    except TimeoutError as error:
+        raise UsageError(
+            f"fleet {policy.name}: its simulated engines did not start within {_COMPILING_S:g} s; is this machine busy?"
+        ) from error
+    return fleet
+
+
+async def start_envoy(
+    settings: EnvoySettings,
+    known: Callable[[], tuple[str, ...]],
+    mode: Mode,
+    stack: AsyncExitStack,
+    *,
+    process: bool = True,
+) -> EnvoyFilePublisher:
+    """Envoy's files and, unless somebody else runs it, its process until the stack ends.
+
+    Raises OSError, PermanentError or TemporaryError where the folder, the program or a port cannot be used.
+    """
+    publisher = EnvoyFilePublisher(settings, known=known, mode=mode)
+    publisher.prepare()
+    if process:
+        running = EnvoyProcess(settings)
+        stack.push_async_callback(running.stop)
+        await running.start()
+    return publisher
+
+
+def vllm_settings(policy: FleetPolicy) -> EngineSettings:
+    """How simulated engines are asked for adapters: they speak vLLM's API."""
+    loading = policy.engine.loading
+    return EngineSettings(
+        VLLM, loading.parallel_per_replica, loading.timeout_s, backoff_s=loading.backoff_s,
+        resolver=policy.engine.resolver,
+    )  # fmt: skip
+
+
+def _engine_options(policy: FleetPolicy, files: AdapterFiles) -> EngineOptions:
     """A simulated engine with the policy's limits."""
     limits = policy.engine.limits
     slots = limits.max_loras or 8

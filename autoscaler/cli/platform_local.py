@@ -5,26 +5,22 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from autoscaler.cli.errors import UsageError
-from autoscaler.cli.local_engines import CatalogueFiles, engine_options, first_ring
+from autoscaler.cli.local_engines import CatalogueFiles, first_ring, start_engines, start_envoy, vllm_settings
 from autoscaler.cli.platforms import BuiltFleet, FleetContext
 from autoscaler.cli.settings import Envoy
 from autoscaler.cli.sources import FollowingSource
-from autoscaler.connectors.engines.client import EngineSettings, HttpEngines
-from autoscaler.connectors.engines.dialects import VLLM
-from autoscaler.connectors.envoy import EnvoyFilePublisher, EnvoyProcess, EnvoySettings, Mode
+from autoscaler.connectors.engines.client import HttpEngines
+from autoscaler.connectors.envoy import EnvoyFilePublisher, EnvoySettings, Mode
 from autoscaler.connectors.routers.fanout import Publishers
 from autoscaler.connectors.routers.file import FilePublisher
 from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.controller.observe import World
-from autoscaler.domain.decisions import Grow
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.words import CatalogueKind
 from autoscaler.policy.words import Mode as PolicyMode
 from autoscaler.ports import PermanentError, TemporaryError
 from autoscaler.simulator.http.pump import Pump
-from autoscaler.simulator.local.fleet import LocalFleet
 
-_COMPILING_S = 300.0  # the engine model compiles once a process: 3 s on an idle machine
 _SEEN = (CatalogueKind.PATH_TEMPLATE, CatalogueKind.ENGINE)
 
 
@@ -32,15 +28,8 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
     """Start the fleet's engines and its Envoy. Raises UsageError where a port or a folder cannot be used."""
     policy, wiring = context.policy(), context.wiring
     files = CatalogueFiles(context.catalogue, any_name=policy.adapters.kind in _SEEN)
-    fleet = LocalFleet(engine_options(policy, files), Pump(), port_base=wiring.local.port_base)
-    stack.push_async_callback(fleet.close)
-    await fleet.apply(Grow("warm", max(wiring.local.replicas, policy.groups.warm.min_replicas)))
-    try:
-        await fleet.wait_ready(policy.scaling.startup_s + _COMPILING_S)
-    except TimeoutError as error:
-        raise UsageError(
-            f"fleet {policy.name}: its simulated engines did not start within {_COMPILING_S:g} s; is this machine busy?"
-        ) from error
+    replicas = max(wiring.local.replicas, policy.groups.warm.min_replicas)
+    fleet = await start_engines(policy, files, Pump(), wiring.local.port_base, replicas, stack)
     rings = context.settings.path(context.settings.state) / "rings"
     rings.mkdir(parents=True, exist_ok=True)
     hub = RingHub(policy.ring.router_ttl_s)
@@ -61,14 +50,9 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
     last = await publisher.last()
     epoch = 1 if last is None else last[0] + 1
     await publisher.publish(epoch, first_ring(policy, context.catalogue(), await fleet.replicas(), epoch))
-    loading = policy.engine.loading
-    asking = EngineSettings(
-        VLLM, loading.parallel_per_replica, loading.timeout_s, backoff_s=loading.backoff_s,
-        resolver=policy.engine.resolver,
-    )  # fmt: skip
-    engines = HttpEngines(policy.name, asking, context.session, context.clock, context.stores.loads)
+    engines = HttpEngines(policy.name, vllm_settings(policy), context.session, context.clock, context.stores.loads)
     metrics = FollowingSource(context.settings, routers, context.policy, context.session, context.clock)
-    world = World(metrics, fleet, engines, publisher, context.stores.overrides)
+    world = World(metrics, fleet, engines, publisher, context.shared.overrides)
     return BuiltFleet(world, hub, follow, told=tuple(told))
 
 
@@ -76,16 +60,11 @@ async def _envoy(context: FleetContext, told: Envoy, stack: AsyncExitStack) -> E
     directory = context.settings.path(told.directory)
     node = f"envoy-{context.name}"
     settings = EnvoySettings(directory, told.port, told.admin_port, told.host, node)
-    publisher = EnvoyFilePublisher(settings, known=lambda: context.catalogue().ids, mode=_mode(context.policy()))
+    mode = _mode(context.policy())
     try:
-        publisher.prepare()
-        if told.start:
-            process = EnvoyProcess(settings)
-            stack.push_async_callback(process.stop)
-            await process.start()
+        return await start_envoy(settings, lambda: context.catalogue().ids, mode, stack, process=told.start)
     except (OSError, PermanentError, TemporaryError) as error:
         raise UsageError(f"Envoy of fleet {context.name}: {error}") from error
-    return publisher
 
 
 def _mode(policy: FleetPolicy) -> Mode:
