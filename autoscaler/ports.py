@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -18,7 +18,7 @@ from autoscaler.domain.decisions import (
     UnloadAdapter,
 )
 from autoscaler.domain.fleet import Group, LoadLedger, Override, PauseMode, Replica, ReplicaSignals, Router
-from autoscaler.domain.observation import Catalogue, PairTraffic, Traffic
+from autoscaler.domain.observation import Catalogue, Floats, PairTraffic, Traffic
 from autoscaler.domain.signals import Signal
 
 
@@ -62,6 +62,34 @@ class MetricsSource(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryPiece:
+    """Request rates of some points in time.
+
+    Attributes:
+        times_s: ascending, float64 (P); each is the end of what its rates cover.
+        requests_per_s: float64 (P, A), columns as the catalogue's rows; NaN = no router was heard.
+        trouble: why it could not be read, empty where it could.
+    """
+
+    times_s: Floats
+    requests_per_s: Floats
+    trouble: str = ""
+
+
+class HistorySource(Protocol):
+    """Recorded request rates: where forecasts start from."""
+
+    def history(
+        self, catalogue: Catalogue, start_s: float, end_s: float, step_s: float
+    ) -> AsyncIterator[HistoryPiece] | None:
+        """Mean rates over each step that ends at `start_s`, `start_s + step_s`, ... up to `end_s`, oldest first.
+
+        None where nothing is recorded. What cannot be read is a piece with `trouble`; nothing is raised for absence.
+        """
+        ...
+
+
 class FleetActuator(Protocol):
     """The platform: replicas and groups."""
 
@@ -73,7 +101,7 @@ class FleetActuator(Protocol):
         """Groups by name. Raises TemporaryError."""
         ...
 
-    async def apply(self, effect: Grow | AssignSlot | OpenGate | Drain | Shrink) -> Outcome:
+    async def apply(self, effect: Grow | AssignSlot | OpenGate | Drain | Undrain | Shrink) -> Outcome:
         """Do one effect; doing it again changes nothing."""
         ...
 
@@ -222,6 +250,8 @@ __all__ = [
     "Detachable",
     "EngineClient",
     "FleetActuator",
+    "HistoryPiece",
+    "HistorySource",
     "Lease",
     "LoadLedger",
     "Metrics",

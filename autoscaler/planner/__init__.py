@@ -7,12 +7,18 @@ done.
 
 from autoscaler.planner.approval import Proposal
 from autoscaler.planner.explain import Explanation, UnknownSubjectError, explain
+from autoscaler.planner.learned import GroupOutlook, Learned, LearnedModel
 from autoscaler.planner.memory import PlannerMemory, checkpoint, restored
 from autoscaler.planner.plan import FleetPlan, plan
+from autoscaler.planner.standing import HorizonStanding
 
 __all__ = [
     "Explanation",
     "FleetPlan",
+    "GroupOutlook",
+    "HorizonStanding",
+    "Learned",
+    "LearnedModel",
     "PlannerMemory",
     "Proposal",
     "UnknownSubjectError",

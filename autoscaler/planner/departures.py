@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from autoscaler.domain.decisions import Drain, Effect, Shrink
+from autoscaler.domain.decisions import Drain, Effect, Shrink, Undrain
 from autoscaler.domain.fleet import Replica, ReplicaState
 from autoscaler.domain.observation import Observation
 from autoscaler.domain.signals import Fresh
@@ -112,7 +112,7 @@ def left(departures: Departures, names: frozenset[str], epoch: int, now_s: float
 def effects(
     observation: Observation, scale: ScalePlan, departures: Departures, acks: Acknowledgement, drain_timeout_s: float
 ) -> tuple[Effect, ...]:
-    """Drains of those that routers let go of, and one shrink a group of those that are idle."""
+    """Drains of those that routers let go of, one shrink a group of those that are idle, and drains taken back."""
     by_id = {r.id: r for r in observation.replicas}
     drains: list[Drain] = []
     gone: dict[str, list[str]] = {}
@@ -126,7 +126,9 @@ def effects(
             drains.append(Drain(name))
         elif _idle(replica) or observation.now_s - departure.drained_since_s >= drain_timeout_s:
             gone.setdefault(departure.group, []).append(name)
-    return (*drains, *_shrinks(observation, scale, gone))
+    # Also what a controller that has lost its memory finds marked.
+    back = (Undrain(r.id) for r in observation.replicas if r.recallable and r.id not in departures)
+    return (*drains, *back, *_shrinks(observation, scale, gone))
 
 
 def _idle(replica: Replica) -> bool:

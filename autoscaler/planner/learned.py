@@ -61,14 +61,14 @@ class LearnedModel:
                     f"the saved forecast model has format {data['format']!r}, this release reads {LEARNED_FORMAT}; "
                     "it is not used, and a new one is trained from history"
                 )
-            told = {k: tuple(v) if isinstance(v, list) else v for k, v in data["settings"].items()}
+            told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data["settings"].items()}
             return cls(
                 GlobalModel.from_json(data["model"]), ForecastSettings(**told), float(data["trained_at_s"]),
                 int(data["buckets"]), int(data["series"]),
             )  # fmt: skip
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"the saved forecast model is damaged ({error!r}); it is not used, and a new one is trained from history"
+                f"the saved forecast model is damaged ({error!r}); it is not used, and a new one is trained"
             ) from error
 
 

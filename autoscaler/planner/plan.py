@@ -34,7 +34,7 @@ class FleetPlan:
 
     Attributes:
         id: `<fleet>-<milliseconds>`, ascending in time.
-        inputs_digest: 16 hex digits over what was observed.
+        inputs_digest: 16 hex digits over what was observed, and what was learnt beside the tick.
         demand, diagnosis, tiers, scale, ring: the steps' results.
         effects: what leads there, in order of execution; the mode says whether they are done.
         proposals: in propose mode, what waits for approval and is not among the effects.
@@ -104,7 +104,7 @@ def plan(
         fleet=policy.name,
         now_s=now_s,
         mode=policy.mode,
-        inputs_digest=_digest(observation, overrides, policy),
+        inputs_digest=_digest(observation, overrides, policy, demand_memory.learned.version),
         demand=demand,
         diagnosis=diagnosis,
         tiers=tiers,
@@ -176,8 +176,10 @@ def _dated(
     return dated, {c.name: c.since_s for c in dated}
 
 
-def _digest(observation: Observation, overrides: tuple[Override, ...], policy: FleetPolicy) -> str:
-    """XXH64 over what was observed and wanted."""
+def _digest(
+    observation: Observation, overrides: tuple[Override, ...], policy: FleetPolicy, learned_version: str
+) -> str:
+    """XXH64 over what was observed, wanted and learnt."""
     digest = xxhash.xxh64()
     traffic = observation.traffic
     for column in (
@@ -186,7 +188,7 @@ def _digest(observation: Observation, overrides: tuple[Override, ...], policy: F
     ):  # fmt: skip
         digest.update(np.ascontiguousarray(column).tobytes())
     digest.update("\0".join(observation.catalogue.ids).encode())
-    rest = (observation.now_s, observation.groups, observation.routers, overrides, policy)
+    rest = (observation.now_s, observation.groups, observation.routers, overrides, policy, learned_version)
     digest.update(repr(rest).encode())
     for replica in observation.replicas:
         digest.update(repr((replica.id, replica.state, replica.slot, replica.signals)).encode())

@@ -20,6 +20,7 @@ from autoscaler.tiering import TierPlan, TierView
 
 WARM_GROUP = "warm"
 COLD_GROUP = "cold"
+_SOME_UNKNOWN = "some adapters' requests are unknown"
 
 
 def hot_group_name(tenant: str) -> str:
@@ -135,10 +136,17 @@ def _group_demand(
         plus = base_tokens if name == WARM_GROUP else 0.0
         result[name] = GroupDemand(
             now_tokens_per_s=_signal(pooled.p90[1, i] + on_ring[1] + plus, demand, traffic),
-            horizon_tokens_per_s=_signal(pooled.p90[2, i] + on_ring[2] + plus, demand, traffic),
+            horizon_tokens_per_s=_over_horizon(
+                _signal(pooled.p90[2, i] + on_ring[2] + plus, demand, traffic), requests[i]
+            ),
             requests_per_s=_requests(requests[i], observation.traffic.base_requests_per_s, name, traffic),
         )
     return result
+
+
+def _over_horizon(upper_tokens_per_s: Signal, requests_per_s: float) -> Signal:
+    """What scale-in must fit: a forecast from memory does not stand in for requests that nobody can see now."""
+    return Missing(_SOME_UNKNOWN) if math.isnan(requests_per_s) else upper_tokens_per_s
 
 
 def _signal(tokens_per_s: float, demand: Demand, traffic: Signal) -> Signal:
@@ -151,7 +159,7 @@ def _requests(requests_per_s: float, base: Signal, group: str, traffic: Signal) 
     if not isinstance(traffic, Fresh):
         return traffic
     if math.isnan(requests_per_s):
-        return Missing("some adapters' requests are unknown")
+        return Missing(_SOME_UNKNOWN)
     if group != WARM_GROUP:
         return Fresh(float(requests_per_s), traffic.age_s)
     if isinstance(base, Missing) and requests_per_s <= 0:

@@ -12,7 +12,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from autoscaler.domain.decisions import Applied, DecisionRecord, Failed, LoadAdapter, Reason
 from autoscaler.domain.diagnosis import Cause
 from autoscaler.domain.signals import Fresh
+from autoscaler.planner import HorizonStanding
 from autoscaler.telemetry.view import FleetView
+
+Labels = tuple[str, ...]
 
 _PREFIX = "lora_autoscaler_"
 TOP_TENANTS = 20
@@ -35,6 +38,11 @@ class FleetMetrics:
         self._noisy = gauge("noisy_neighbour_score", "Aggressor score, 0 to 1, of the highest.", "tenant")
         self._age = gauge("signal_age_seconds", "Age of each source's newest sample; -1 where it is missing.", "signal")
         self._error = gauge("forecast_error_ratio", "Absolute error of the forecast over what came.", "horizon")
+        self._coverage = gauge("forecast_coverage_ratio", "Share of the last day inside the 90 % bands.", "horizon")
+        compared = ("horizon", "quantile", "forecaster")
+        self._loss = gauge("forecast_loss_ratio", "Pinball loss of the last day over the pooled table's.", *compared)
+        self._serves = gauge("forecast_serves_ratio", "Share of rate groups that a forecaster serves.", *compared)
+        self._model_age = gauge("forecast_model_age_seconds", "Since the boosted model was trained.")
         self._leader = gauge("is_leader", "1 where this instance may act.")
         self._lag = gauge("router_epoch_lag", "Epochs that a router is behind.", "router")
         self._mode = gauge("mode", "1 for the mode that the policy has.", "mode")
@@ -58,7 +66,7 @@ class FleetMetrics:
         self._decisions = counter("decisions", "Decisions recorded.", "step", "reason")
         self._load_s = self._maker(Histogram)("adapter_load_seconds", "How long adapter loads took.")
         self._tick_s = self._maker(Histogram)("tick_duration_seconds", "How long each step of a tick took.", "step")
-        self._shown: dict[str, Tally[tuple[Gauge, str]]] = {}
+        self._shown: dict[str, Tally[tuple[Gauge, Labels]]] = {}
 
     def _maker(self, kind: type) -> Callable[..., Any]:
         return lambda name, text, *labels: kind(_PREFIX + name, text, ["fleet", *labels], registry=self.registry)
@@ -78,6 +86,8 @@ class FleetMetrics:
         self._late_tenants.labels(fleet).set(np.count_nonzero(plan.demand.slo_missed))
         for gauge, value in zip((self._requests, self._ttft, self._late), _served(view), strict=True):
             self._set_or_remove(fleet, gauge, value)
+        model = plan.demand.model
+        self._set_or_remove(fleet, self._model_age, np.nan if model is None else plan.now_s - model.trained_at_s)
         self._moves.labels(fleet).inc(plan.ring.placed.moves)
         for decision in plan.tiers.changed:
             self._tier_changes.labels(fleet, str(decision.before), decision.after.value, decision.reason.value).inc()
@@ -90,7 +100,8 @@ class FleetMetrics:
         for step, seconds in view.steps_s.items():
             self._tick_s.labels(fleet, step).observe(seconds)
 
-    def _gauges(self, view: FleetView) -> Iterable[tuple[Gauge, Mapping[str, float]]]:
+    def _gauges(self, view: FleetView) -> Iterable[tuple[Gauge, Mapping[Any, float]]]:
+        """Gauges with one label, or more as a tuple."""
         plan, seen = view.plan, view.observation
         decisions = plan.scale.decisions
         yield self._desired, {name: d.desired for name, d in decisions.items()}
@@ -109,17 +120,32 @@ class FleetMetrics:
         yield self._waiting, waiting | {Reason.MEMBER_LEFT.value: float(len(plan.ring.departures))}
         groups = plan.diagnosis.groups
         yield self._saturation, {n: f.saturation for n, f in groups.items() if f.cause is not Cause.UNKNOWN}
-        errors = plan.demand.error_ratio
-        yield self._error, {f"{h:g}s": e for h, e in errors.items() if np.isfinite(e)}
+        yield from self._forecasts(plan.demand.standing)
 
-    def _replace(self, fleet: str, gauge: Gauge, values: Mapping[str, float]) -> None:
+    def _forecasts(self, standing: Iterable[HorizonStanding]) -> Iterable[tuple[Gauge, Mapping[Any, float]]]:
+        """Figures of the last day, those that there is evidence for."""
+        told: dict[Gauge, dict[Any, float]] = {g: {} for g in (self._error, self._coverage, self._loss, self._serves)}
+        for s in standing:
+            horizon = f"{s.horizon_s:g}s"
+            told[self._error][horizon], told[self._coverage][horizon] = s.error_ratio, s.coverage90_ratio
+            for quantile, loss, serves in (
+                ("0.5", s.median_loss, s.median_serves),
+                ("0.9", s.band_loss, s.band_serves),
+            ):
+                told[self._loss] |= {(horizon, quantile, name): v for name, v in loss.items()}
+                told[self._serves] |= {(horizon, quantile, name): v for name, v in serves.items()}
+        for gauge, values in told.items():
+            yield gauge, {label: v for label, v in values.items() if np.isfinite(v)}
+
+    def _replace(self, fleet: str, gauge: Gauge, values: Mapping[Any, float]) -> None:
+        wanted = {label if isinstance(label, tuple) else (label,): value for label, value in values.items()}
         shown = self._shown.setdefault(fleet, Tally())
-        for known, label in [key for key in shown if key[0] is gauge and key[1] not in values]:
-            known.remove(fleet, label)
-            del shown[known, label]
-        for label, value in values.items():
-            gauge.labels(fleet, label).set(value)
-            shown[gauge, label] = 1
+        for known, labels in [key for key in shown if key[0] is gauge and key[1] not in wanted]:
+            known.remove(fleet, *labels)
+            del shown[known, labels]
+        for labels, value in wanted.items():
+            gauge.labels(fleet, *labels).set(value)
+            shown[gauge, labels] = 1
 
     def _set_or_remove(self, fleet: str, gauge: Gauge, value: float) -> None:
         if np.isfinite(value):

@@ -35,7 +35,9 @@ CONTRACT_METRICS = {
     "forecast_error_ratio": {"horizon"}, "is_leader": set(), "router_epoch_lag": {"router"},
     "mode": {"mode"}, "conditions": {"condition"}, "ring_waiting": {"reason"}, "saturation_ratio": {"group"},
     "requests_per_second": set(), "ttft_p99_seconds": set(), "slo_missed_requests_ratio": set(),
-    "slo_missed_tenants": set(),
+    "slo_missed_tenants": set(), "forecast_coverage_ratio": {"horizon"},
+    "forecast_loss_ratio": {"horizon", "quantile", "forecaster"},
+    "forecast_serves_ratio": {"horizon", "quantile", "forecaster"}, "forecast_model_age_seconds": set(),
 }  # fmt: skip
 CONTRACT_COMMANDS = {
     "demo", "run", "policy check", "policy schema", "policy diff", "ring owners", "ring diff", "override set",

@@ -10,7 +10,7 @@ from autoscaler.domain.diagnosis import Cause, GroupFinding, TenantFinding
 from autoscaler.domain.fleet import Override, Router, Tier
 from autoscaler.domain.observation import Traffic
 from autoscaler.domain.signals import Missing
-from autoscaler.planner import FleetPlan
+from autoscaler.planner import FleetPlan, HorizonStanding
 from autoscaler.planner.departures import Departure
 from autoscaler.policy.groups import Groups, HotGroups, WarmGroup
 from autoscaler.telemetry import FleetMetrics, FleetView, records_of
@@ -120,11 +120,25 @@ def test_scores_follow_the_diagnosis_and_are_bounded(scene: Scene):
     assert scene.value("noisy_neighbour_score", tenant="t029") is None, "only the 20 highest have a series"
 
 
-def test_the_forecast_s_error_is_shown_once_there_is_one_to_judge(scene: Scene):
-    demand = replace(scene.before.plan.demand, error_ratio={300.0: 0.2, 600.0: float("nan")})
+def test_forecasters_are_compared_once_there_is_something_to_judge(scene: Scene):
+    losses, serves = {"table": 1.0, "model": 0.8}, {"table": 0.25, "model": 0.75}
+    judged = HorizonStanding(300.0, 0.2, 0.9, losses | {"last": 1.1}, losses, serves | {"last": 0.0}, serves)
+    unknown = {"table": float("nan")}
+    blank = HorizonStanding(600.0, float("nan"), float("nan"), unknown, unknown, unknown, unknown)
+    demand = replace(scene.before.plan.demand, standing=(judged, blank))
     scene.show(replace(scene.before, plan=replace(scene.before.plan, demand=demand)))
     assert scene.value("forecast_error_ratio", horizon="300s") == 0.2
+    assert scene.value("forecast_coverage_ratio", horizon="300s") == 0.9
+    assert scene.value("forecast_loss_ratio", horizon="300s", quantile="0.9", forecaster="model") == 0.8
+    assert scene.value("forecast_serves_ratio", horizon="300s", quantile="0.9", forecaster="model") == 0.75
+    assert scene.value("forecast_loss_ratio", horizon="300s", quantile="0.9", forecaster="last") is None
     assert scene.value("forecast_error_ratio", horizon="600s") is None
+    assert scene.value("forecast_loss_ratio", horizon="600s", quantile="0.5", forecaster="table") is None
+    assert scene.value("forecast_model_age_seconds") is None, "there is no model"
+    gone = replace(judged, band_loss={"table": 1.0}, band_serves={"table": 1.0})
+    demand = replace(demand, standing=(gone,))
+    scene.show(replace(scene.before, plan=replace(scene.before.plan, demand=demand)))
+    assert scene.value("forecast_loss_ratio", horizon="300s", quantile="0.9", forecaster="model") is None
 
 
 def test_every_step_of_a_tick_is_timed(scene: Scene):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,27 +13,13 @@ from autoscaler.connectors.metrics.router_presets import RouterPreset
 from autoscaler.domain.fleet import Replica, ReplicaState
 from autoscaler.domain.observation import Catalogue, Floats
 from autoscaler.domain.signals import Missing
+from autoscaler.ports import HistoryPiece
 
 # Prometheus refuses more than 11,000 points of one series; the values bound memory, at about 60 bytes each on the way.
 MOST_POINTS = 10_000
 MOST_VALUES = 2_000_000
 # A server that refuses a piece as too large is asked for half of it, down to this many points.
 FEWEST_POINTS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryPiece:
-    """Request rates of some points in time.
-
-    Attributes:
-        times_s: ascending, float64 (P); each is the end of what its rates cover.
-        requests_per_s: float64 (P, A), columns as the catalogue's rows; NaN = no router was heard.
-        trouble: why the server did not answer, empty where it did.
-    """
-
-    times_s: Floats
-    requests_per_s: Floats
-    trouble: str = ""
 
 
 async def request_history(

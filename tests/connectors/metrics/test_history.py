@@ -9,12 +9,13 @@ from aiohttp import web
 
 from autoscaler.connectors.metrics import history
 from autoscaler.connectors.metrics.connection import PrometheusConnection, PrometheusSettings
-from autoscaler.connectors.metrics.history import HistoryPiece, recorded_replicas, request_history
+from autoscaler.connectors.metrics.history import recorded_replicas, request_history
 from autoscaler.connectors.metrics.presets import VLLM
 from autoscaler.connectors.metrics.queries import Scope
 from autoscaler.connectors.metrics.router_presets import ENVOY
 from autoscaler.domain.fleet import Replica, ReplicaState
 from autoscaler.domain.observation import Catalogue
+from autoscaler.ports import HistoryPiece
 
 CATALOGUE = Catalogue.of({a: (a, "", "", 0) for a in ("a1", "a2")})
 SCOPE = Scope({}, {}, (), 60.0)
