@@ -15,6 +15,7 @@ from autoscaler.domain.decisions import (
     OpenGate,
     Outcome,
     Shrink,
+    Undrain,
     UnloadAdapter,
 )
 from autoscaler.domain.fleet import Group, LoadLedger, Override, PauseMode, Replica, ReplicaSignals, Router

@@ -19,6 +19,7 @@ from autoscaler.domain.decisions import (
     OpenGate,
     PublishRing,
     Shrink,
+    Undrain,
     UnloadAdapter,
 )
 from autoscaler.domain.fleet import EngineLimits, Group, LoadLedger, Replica, ReplicaSignals, ReplicaState, Router, Tier
@@ -146,7 +147,9 @@ class Rehearsal:
             case AssignSlot(replica=name, slot=slot):
                 self._change(name, slot=slot)
             case Drain(replica=name):
-                self._change(name, state=ReplicaState.DRAINING)
+                self._change(name, state=ReplicaState.DRAINING, recallable=True)
+            case Undrain(replica=name):
+                self._change(name, state=ReplicaState.READY, recallable=False)
             case OpenGate():
                 pass
 

@@ -27,6 +27,7 @@ from autoscaler.domain.decisions import (
     PublishRing,
     Shrink,
     Skipped,
+    Undrain,
     UnloadAdapter,
 )
 from autoscaler.domain.fleet import Replica
@@ -34,7 +35,7 @@ from autoscaler.ports import Clock, Lease, PermanentError, TemporaryError
 
 _log = logging.getLogger(__name__)
 
-ORDER: tuple[type, ...] = (Grow, AssignSlot, LoadAdapter, OpenGate, PublishRing, Drain, Shrink, UnloadAdapter)
+ORDER: tuple[type, ...] = (Grow, AssignSlot, LoadAdapter, OpenGate, PublishRing, Drain, Undrain, Shrink, UnloadAdapter)
 """Make before break. An effect type that is not here cannot be executed."""
 
 

@@ -176,6 +176,13 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class Undrain:
+    """Take a drain back: the replica is needed after all, and nobody has ended it yet."""
+
+    replica: str
+
+
+@dataclass(frozen=True, slots=True)
 class Shrink:
     """Lower a group's replicas to `replicas`, by these drained victims; remove the group if `remove`."""
 
@@ -193,7 +200,7 @@ class UnloadAdapter:
     adapter: str
 
 
-Effect: TypeAlias = Grow | AssignSlot | LoadAdapter | OpenGate | PublishRing | Drain | Shrink | UnloadAdapter
+Effect: TypeAlias = Grow | AssignSlot | LoadAdapter | OpenGate | PublishRing | Drain | Undrain | Shrink | UnloadAdapter
 
 
 @dataclass(frozen=True, slots=True)

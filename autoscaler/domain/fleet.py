@@ -103,6 +103,7 @@ class Replica:
         in_flight: requests that routers have open on it.
         replaces: id of the older replica whose place it takes in a rolling update, empty if none.
         gated: whether its platform holds it unready until its gate is opened.
+        recallable: DRAINING by a controller's mark alone: without the mark it serves again.
     """
 
     id: str
@@ -119,6 +120,7 @@ class Replica:
     in_flight: Signal = UNSEEN
     replaces: str = ""
     gated: bool = False
+    recallable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.domain.decisions import Drain, Grow, LoadAdapter, PublishRing, Reason, Shrink, UnloadAdapter
+from autoscaler.domain.decisions import Drain, Grow, LoadAdapter, PublishRing, Reason, Shrink, Undrain, UnloadAdapter
 from autoscaler.domain.fleet import Override, PauseMode, ReplicaState, Tier
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.planner import PlannerMemory, checkpoint, plan, restored
@@ -167,6 +167,42 @@ def test_scale_in_leaves_the_ring_is_acknowledged_drains_and_only_then_goes():
     assert [s for s in seen if s != "PublishRing"][:2] == ["Drain", "Shrink"]
     assert seen.index("PublishRing") < seen.index("Drain")
     assert len(world.replicas) == 5
+
+
+def draining() -> World:
+    """A world in which one replica was told to drain and still has a request."""
+    world = shrinking()
+    for _ in range(40):
+        if "Drain" in kinds(world.tick()):
+            return world
+    raise AssertionError("nobody was drained")
+
+
+def stands_again(world: World, name: str) -> None:
+    for _ in range(6):
+        decided = world.tick()
+        assert not kinds(decided) & {"Shrink", "Grow"}
+    assert world.replicas[name].state is ReplicaState.READY
+    assert {m.replica: m.state for m in world.snapshot().members}[name] is MemberState.ACTIVE
+
+
+def test_a_drain_is_taken_back_where_demand_returns_before_the_replica_has_gone():
+    world = draining()
+    (name,) = (r.id for r in world.replicas.values() if r.state is ReplicaState.DRAINING)
+    world._change(name, in_flight=Fresh(1.0))
+    world.groups["warm"] = replace(world.groups["warm"], pause=PauseMode.SCALE_IN, pause_reason="load test")
+    assert Undrain(name) in world.tick().effects
+    stands_again(world, name)
+
+
+def test_a_controller_without_memory_takes_back_the_drain_that_it_finds():
+    world = draining()
+    (name,) = (r.id for r in world.replicas.values() if r.state is ReplicaState.DRAINING)
+    world._change(name, in_flight=Fresh(1.0))
+    world.memory = PlannerMemory()
+    world.tokens_per_s = 6_000.0
+    assert Undrain(name) in world.tick().effects
+    stands_again(world, name)
 
 
 def test_a_router_that_lags_holds_the_drain_and_is_named():

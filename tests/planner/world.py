@@ -15,6 +15,7 @@ from autoscaler.domain.decisions import (
     OpenGate,
     PublishRing,
     Shrink,
+    Undrain,
     UnloadAdapter,
 )
 from autoscaler.domain.fleet import (
@@ -147,7 +148,9 @@ class World:
             self.ring = (effect.epoch, effect.body)
         elif isinstance(effect, Drain):
             signals = replace(self.replicas[effect.replica].signals, running=Fresh(0.0))
-            self._change(effect.replica, state=ReplicaState.DRAINING, signals=signals)
+            self._change(effect.replica, state=ReplicaState.DRAINING, signals=signals, recallable=True)
+        elif isinstance(effect, Undrain):
+            self._change(effect.replica, state=ReplicaState.READY, recallable=False)
         elif isinstance(effect, Shrink):
             for victim in effect.victims:
                 del self.replicas[victim]

@@ -69,6 +69,7 @@ def replica_of(pod: Json, group: str, port: int | None) -> Replica:
         revision=next((labels(pod)[name] for name in _REVISIONS if name in labels(pod)), ""),
         limits=limits_of(pod),
         gated=gated(pod),
+        recallable=DRAINING in notes_on(pod) and not _leaving(pod),
     )
 
 

@@ -13,13 +13,24 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from autoscaler.domain.decisions import Applied, AssignSlot, Drain, Failed, Grow, OpenGate, Outcome, Shrink, Skipped
+from autoscaler.domain.decisions import (
+    Applied,
+    AssignSlot,
+    Drain,
+    Failed,
+    Grow,
+    OpenGate,
+    Outcome,
+    Shrink,
+    Skipped,
+    Undrain,
+)
 from autoscaler.domain.fleet import EngineLimits, Group, Replica, ReplicaState, Tier
 from autoscaler.simulator.http.options import EngineOptions
 from autoscaler.simulator.http.pump import Pump
 from autoscaler.simulator.http.server import SimulatedEngine
 
-Effect: TypeAlias = Grow | AssignSlot | OpenGate | Drain | Shrink
+Effect: TypeAlias = Grow | AssignSlot | OpenGate | Drain | Undrain | Shrink
 
 _REVISION = "local"
 
@@ -35,6 +46,8 @@ class _Member:
     slot: str | None = None
     started_at_s: float = 0.0
     gate_open: bool = False
+    marked: bool = False
+    """Whether it is told to drain; nothing else about it changes."""
 
 
 @dataclass(slots=True)
@@ -90,7 +103,7 @@ class LocalFleet:
                 return self._grow(effect)
             case Shrink():
                 return self._shrink(effect)
-            case AssignSlot(replica=name) | OpenGate(replica=name) | Drain(replica=name):
+            case AssignSlot(replica=name) | OpenGate(replica=name) | Drain(replica=name) | Undrain(replica=name):
                 member = self._members.get(name)
                 if member is None:
                     return Failed(f"there is no replica {name}: it ended, or never was")
@@ -159,7 +172,9 @@ class LocalFleet:
         if spec is None:
             return Applied(f"there is no group {effect.group}")
         of_group = [m for m in self._members.values() if m.group == effect.group]
-        excess = len([m for m in of_group if m.state is not ReplicaState.DRAINING or m.id in effect.victims])
+        excess = len(
+            [m for m in of_group if not (m.marked or m.state is ReplicaState.DRAINING) or m.id in effect.victims]
+        )
         spec.replicas = min(spec.replicas, effect.replicas)
         going = [m for m in of_group if m.id in effect.victims]
         newest = sorted((m for m in of_group if m not in going), key=lambda m: m.id, reverse=True)
@@ -174,7 +189,7 @@ class LocalFleet:
         member.state = ReplicaState.DRAINING
         self._spawn(self._finish(member))
 
-    def _mark(self, member: _Member, effect: AssignSlot | OpenGate | Drain) -> Outcome:
+    def _mark(self, member: _Member, effect: AssignSlot | OpenGate | Drain | Undrain) -> Outcome:
         match effect:
             case AssignSlot(slot=slot):
                 for other in self._members.values():
@@ -184,7 +199,9 @@ class LocalFleet:
             case OpenGate():
                 member.gate_open = True
             case Drain():
-                member.state = ReplicaState.DRAINING
+                member.marked = True
+            case Undrain():
+                member.marked = False
         return Applied()
 
     async def _start(self, member: _Member, delay_s: float) -> None:
@@ -224,7 +241,8 @@ class LocalFleet:
             group=member.group,
             slot=member.slot,
             address=member.engine.address if member.started_at_s and not member.engine.address.endswith(":0") else "",
-            state=member.state,
+            state=ReplicaState.DRAINING if member.marked else member.state,
+            recallable=member.marked and member.state is not ReplicaState.DRAINING,
             started_at_s=member.started_at_s,
             revision=_REVISION,
             limits=EngineLimits(

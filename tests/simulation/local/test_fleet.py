@@ -11,7 +11,7 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
-from autoscaler.domain.decisions import Applied, AssignSlot, Drain, Failed, Grow, OpenGate, Shrink, Skipped
+from autoscaler.domain.decisions import Applied, AssignSlot, Drain, Failed, Grow, OpenGate, Shrink, Skipped, Undrain
 from autoscaler.domain.fleet import ReplicaState, Tier
 from autoscaler.simulator.engine.profile import EngineLimits
 from autoscaler.simulator.http import EngineOptions, Pump
@@ -94,6 +94,20 @@ async def test_a_shrink_takes_the_victim_after_it_has_finished_what_it_has() -> 
             assert await asked == 200
         await until(fleet, {"warm-0000": ReplicaState.READY, "warm-0002": ReplicaState.READY})
         assert await fleet.apply(Shrink("warm", 2, ("warm-0001",))) == Applied("nobody goes")
+
+
+async def test_a_drain_is_taken_back_until_the_replica_ends() -> None:
+    async with local() as fleet:
+        await fleet.apply(Grow("warm", 2))
+        await fleet.wait_ready()
+        await fleet.apply(Drain("warm-0001"))
+        drained = {r.id: (r.state, r.recallable) for r in await fleet.replicas()}
+        assert drained["warm-0001"] == (ReplicaState.DRAINING, True)
+        assert await fleet.apply(Undrain("warm-0001")) == Applied()
+        assert set((await states(fleet)).values()) == {ReplicaState.READY}
+        await fleet.apply(Drain("warm-0001"))
+        await fleet.apply(Shrink("warm", 1, ("warm-0001",)))
+        assert not any(r.recallable for r in await fleet.replicas())
 
 
 async def test_a_drain_ends_at_its_timeout() -> None:
