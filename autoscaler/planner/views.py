@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Mapping
 
 import numpy as np
 
 from autoscaler.domain.diagnosis import Diagnosis
 from autoscaler.domain.fleet import Override, ReplicaState, Tier
-from autoscaler.domain.observation import Bools, Observation
+from autoscaler.domain.observation import Bools, Ints, Observation
 from autoscaler.domain.signals import UNSEEN, Fresh, Missing, Signal
 from autoscaler.forecasting import totals
 from autoscaler.planner.demand import Demand
@@ -91,7 +92,7 @@ def scale_view(
     churn_left: bool,
 ) -> ScaleView:
     """Groups and their demand for `decide_scale`, with this tick's tiers."""
-    hot = {hot_group_name(tiers.ids[row]): tiers.ids[row] for row in np.flatnonzero(tiers.of(Tier.HOT)).tolist()}
+    hot = hot_groups(tiers)
     return ScaleView(
         groups=observation.groups,
         replicas=observation.replicas,
@@ -114,15 +115,13 @@ def _asked(tenant: str, tiers: TierPlan, policy: FleetPolicy) -> bool:
 def _group_demand(
     observation: Observation, demand: Demand, tiers: TierPlan, hot: dict[str, str], policy: FleetPolicy
 ) -> dict[str, GroupDemand]:
-    """Pooled upper bands per group. A hot tenant counts on the ring too until its group serves."""
-    names = [WARM_GROUP, *([COLD_GROUP] if policy.groups.cold is not None else []), *hot]
+    """Pooled upper bands per group. A hot tenant counts on the ring too until its group serves.
+
+    Over the horizon of scale-in, a group whose daily season has proven itself has at least its outlook's peak.
+    """
+    names, group_of = group_rows(tiers, hot, policy)
     index = {name: i for i, name in enumerate(names)}
-    group_of = np.zeros(len(tiers.ids), np.int64)
-    if COLD_GROUP in index:
-        group_of[tiers.of(Tier.COLD)] = index[COLD_GROUP]
     serving = {r.group for r in observation.replicas if r.state is ReplicaState.READY}
-    for name, tenant in hot.items():
-        group_of[tiers.row[tenant]] = index[name]
     pooled = totals(demand.forecast, group_of, len(names), demand.tokens_per_request)
     still_on_ring = [tiers.row[tenant] for name, tenant in hot.items() if name not in serving]
     extra = demand.forecast.p90[:, still_on_ring] @ demand.tokens_per_request[still_on_ring]
@@ -134,14 +133,33 @@ def _group_demand(
     for name, i in index.items():
         on_ring = extra if name == WARM_GROUP else np.zeros_like(extra)
         plus = base_tokens if name == WARM_GROUP else 0.0
+        pooled_tokens = float(pooled.p90[2, i])
+        outlook = demand.outlooks.get(name)
+        peak = None if outlook is None else outlook.peak_tokens_per_s(observation.now_s, demand.forecast.horizons_s[2])
+        later = pooled_tokens if peak is None else max(pooled_tokens, peak)
         result[name] = GroupDemand(
             now_tokens_per_s=_signal(pooled.p90[1, i] + on_ring[1] + plus, demand, traffic),
-            horizon_tokens_per_s=_over_horizon(
-                _signal(pooled.p90[2, i] + on_ring[2] + plus, demand, traffic), requests[i]
-            ),
+            horizon_tokens_per_s=_over_horizon(_signal(later + on_ring[2] + plus, demand, traffic), requests[i]),
             requests_per_s=_requests(requests[i], observation.traffic.base_requests_per_s, name, traffic),
+            horizon_by="by the group's daily season" if later > pooled_tokens else "",
         )
     return result
+
+
+def hot_groups(tiers: TierPlan) -> dict[str, str]:
+    """Group name -> tenant, of the tenants that are HOT after this tick."""
+    return {hot_group_name(tiers.ids[row]): tiers.ids[row] for row in np.flatnonzero(tiers.of(Tier.HOT)).tolist()}
+
+
+def group_rows(tiers: TierPlan, hot: Mapping[str, str], policy: FleetPolicy) -> tuple[list[str], Ints]:
+    """Names of groups, and for each tenant the index of its own (T); COLD tenants without a pool are on the ring."""
+    names = [WARM_GROUP, *([COLD_GROUP] if policy.groups.cold is not None else []), *hot]
+    group_of = np.zeros(len(tiers.ids), np.int64)
+    if policy.groups.cold is not None:
+        group_of[tiers.of(Tier.COLD)] = 1
+    for i, (_, tenant) in enumerate(hot.items(), len(names) - len(hot)):
+        group_of[tiers.row[tenant]] = i
+    return names, group_of
 
 
 def _over_horizon(upper_tokens_per_s: Signal, requests_per_s: float) -> Signal:

@@ -17,7 +17,7 @@ from autoscaler.scaling.scene import Scene
 
 def signals(scene: Scene, n: int) -> Step | None:
     """Every READY replica was heard, or there is trustworthily no traffic."""
-    if scene.contradicted:
+    if scene.memory.contradicted_since_s is not None:
         return _keep(scene, Reason.SIGNALS_CONTRADICT, "routers and engines disagree about traffic")
     if scene.idle or scene.readings.complete:
         return None
@@ -84,7 +84,8 @@ def horizon(scene: Scene, n: int) -> Step | None:
     if isinstance(usable, Missing) or demand.value <= usable.value * n:
         return None
     span = scene.policy.scaling.scale_in.horizon_s
-    text = f"{demand.value:.4g} tokens/s within {span:.0f} s do not fit {n} replicas of {usable.value:.4g}"
+    by = f" ({scene.demand.horizon_by})" if scene.demand.horizon_by else ""
+    text = f"{demand.value:.4g} tokens/s within {span:.0f} s{by} do not fit {n} replicas of {usable.value:.4g}"
     return _keep(scene, Reason.FORECAST_DEMAND, text)
 
 

@@ -20,11 +20,13 @@ class GroupDemand:
         now_tokens_per_s: pooled upper band over the look-ahead of growth (`scaling.startup`).
         horizon_tokens_per_s: pooled upper band over `scaleIn.horizon`.
         requests_per_s: what routers saw over the last window; a `Fresh` zero is trusted to be no traffic.
+        horizon_by: what set `horizon_tokens_per_s` where it is not tenants' forecasts, for the trail.
     """
 
     now_tokens_per_s: Signal = UNSEEN
     horizon_tokens_per_s: Signal = UNSEEN
     requests_per_s: Signal = UNSEEN
+    horizon_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
