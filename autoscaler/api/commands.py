@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import difflib
 import re
@@ -81,7 +82,7 @@ async def put_override(
             422, f"expires_at is {body.expires_at}; it must be within the next {MAX_TTL_S / 86400:.0f} days"
         )
     wanted = Override(tenant, body.tier, body.reason, caller.name, now_s, expires_at_s)
-    kept = parts.overrides.put(view.fleet, wanted, _revision(if_match))
+    kept = await asyncio.to_thread(parts.overrides.put, view.fleet, wanted, _revision(if_match))
     response.headers["ETag"] = f'"{kept.revision}"'
     return {**render.override(kept, now_s), "displaces_tier": view.plan.tiers.tier(tenant).value}
 
@@ -91,7 +92,8 @@ async def delete_override(
     view: View, parts: Parts, caller: Operator, tenant: str, if_match: Annotated[str | None, Header()] = None
 ) -> dict[str, Any]:
     """Clear a tenant's override; the answer is what was there."""
-    cleared = parts.overrides.clear(view.fleet, tenant, caller.name, _revision(if_match))
+    revision = _revision(if_match)
+    cleared = await asyncio.to_thread(parts.overrides.clear, view.fleet, tenant, caller.name, revision)
     if cleared is None:
         near = difflib.get_close_matches(tenant, [o.tenant for o in parts.overrides.overrides(view.fleet)], 1)
         raise ProblemError(404, f"{tenant!r} has no override" + (f"; did you mean {near[0]!r}?" if near else ""))
@@ -103,7 +105,8 @@ async def put_pause(view: View, parts: Parts, caller: Operator, group: str, body
     """Stop a group's scale-in, scale-out or both for a while; `none` ends it."""
     require("group", group, view.plan.scale.decisions)
     expires_at_s = parts.now_s() + body.ttl_s
-    parts.overrides.pause(view.fleet, group, body.mode, body.reason, expires_at_s, caller.name)
+    said = (view.fleet, group, body.mode, body.reason, expires_at_s, caller.name)
+    await asyncio.to_thread(parts.overrides.pause, *said)
     return {
         "group": group, "mode": body.mode.value, "reason": body.reason, "actor": caller.name,
         "expires_at": render.time_of(expires_at_s),
@@ -113,17 +116,17 @@ async def put_pause(view: View, parts: Parts, caller: Operator, group: str, body
 @router.post("/fleets/{fleet}/proposals/{proposal_id}/approve")
 async def approve(view: View, parts: Parts, caller: Operator, proposal_id: str) -> dict[str, Any]:
     """Let a proposed change happen; it does at the next tick if it is still wanted."""
-    return _decide(view.fleet, parts, caller, proposal_id, approve=True)
+    return await _decide(view.fleet, parts, caller, proposal_id, approve=True)
 
 
 @router.post("/fleets/{fleet}/proposals/{proposal_id}/reject")
 async def reject(view: View, parts: Parts, caller: Operator, proposal_id: str) -> dict[str, Any]:
     """Refuse a proposed change."""
-    return _decide(view.fleet, parts, caller, proposal_id, approve=False)
+    return await _decide(view.fleet, parts, caller, proposal_id, approve=False)
 
 
-def _decide(fleet: str, parts: Parts, caller: Operator, proposal_id: str, *, approve: bool) -> dict[str, Any]:
-    decided = parts.proposals.decide(fleet, proposal_id, caller.name, approve=approve)
+async def _decide(fleet: str, parts: Parts, caller: Operator, proposal_id: str, *, approve: bool) -> dict[str, Any]:
+    decided = await asyncio.to_thread(parts.proposals.decide, fleet, proposal_id, caller.name, approve=approve)
     if decided is None:
         raise ProblemError(404, f"no proposal {proposal_id!r} waits; see GET /v1/fleets/{fleet}/proposals")
     return {"id": decided.id, "subject": decided.subject, "state": decided.state.value, "actor": caller.name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter
@@ -30,7 +31,7 @@ async def detach(fleet: KnownFleet, parts: Parts, caller: Operator, body: Detach
 
     Routers keep the last ring and engines their adapters, so traffic goes on. Doing it again is harmless.
     """
-    kept = parts.detachments.detach(fleet, caller.name, body.reason)
+    kept = await asyncio.to_thread(parts.detachments.detach, fleet, caller.name, body.reason)
     done = await parts.let_go(fleet)
     view = parts.views().get(fleet)
     return {
@@ -43,7 +44,7 @@ async def detach(fleet: KnownFleet, parts: Parts, caller: Operator, body: Detach
 @router.delete("/fleets/{fleet}/detach")
 async def attach(fleet: KnownFleet, parts: Parts, caller: Operator) -> dict[str, Any]:
     """Manage the fleet again. The next tick decides from what is observed then."""
-    ended = parts.detachments.attach(fleet, caller.name)
+    ended = await asyncio.to_thread(parts.detachments.attach, fleet, caller.name)
     if ended is None:
         raise ProblemError(404, f"{fleet!r} is not detached")
     return {"fleet": fleet, "detached": False, "reason": ended.reason, "at": render.time_of(ended.at_s)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.connectors.stores.audit import AuditEntry
 from autoscaler.connectors.stores.detachments import Detachment
 from autoscaler.connectors.stores.proposals import StoredProposal
+from autoscaler.planner.approval import Proposal
 from autoscaler.ports import DecisionLog, OverrideStore
 from autoscaler.telemetry import FleetView
 
@@ -36,6 +37,14 @@ class AuditLog(Protocol):
 class Proposals(Protocol):
     """What waits for an operator in propose mode."""
 
+    def propose(self, fleet: str, proposals: Iterable[Proposal]) -> None:
+        """What waits now."""
+        ...
+
+    def approvals(self, fleet: str) -> frozenset[str]:
+        """Keys of changes that are approved now."""
+        ...
+
     def list(self, fleet: str) -> tuple[StoredProposal, ...]:
         """Newest first."""
         ...
@@ -48,6 +57,10 @@ class Proposals(Protocol):
 class Detachments(Protocol):
     """Fleets that are out of the controller's hands."""
 
+    def read(self, fleet: str) -> Detachment | None:
+        """The fleet's detachment, None where it is managed."""
+        ...
+
     def detach(self, fleet: str, actor: str, reason: str) -> Detachment:
         """Detach a fleet; the first detachment stands where there is one."""
         ...
@@ -55,6 +68,17 @@ class Detachments(Protocol):
     def attach(self, fleet: str, actor: str) -> Detachment | None:
         """Manage it again; None where it was managed."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedStores:
+    """What operators say and what was decided, in one place for all instances of a controller."""
+
+    overrides: OverrideStore
+    decisions: DecisionLog
+    audit: AuditLog
+    proposals: Proposals
+    detachments: Detachments
 
 
 @dataclass(frozen=True, slots=True)

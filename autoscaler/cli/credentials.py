@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from autoscaler.api.auth import Principal, Role, TokenTable
+from autoscaler.api.auth import Authenticator, Principal, Role, TokenTable
 from autoscaler.cli.errors import UsageError
 from autoscaler.cli.settings import Credential, parse_credentials
 from autoscaler.connectors.files.watched import WatchedFile
@@ -28,6 +28,21 @@ class TokensFile:
         """Whose the token is by the file as it is now."""
         table = self._file.look()
         return None if table is None else await table.identify(token)
+
+
+class AnyOf:
+    """`Authenticator` over several, in order: whoever knows the token first says whose it is."""
+
+    def __init__(self, known: Sequence[Authenticator]) -> None:
+        self._known = tuple(known)
+
+    async def identify(self, token: str) -> Principal | None:
+        """Whose the token is. Raises what one of them raises."""
+        for each in self._known:
+            found = await each.identify(token)
+            if found is not None:
+                return found
+        return None
 
 
 def _table(parsed: tuple[Credential, ...] | tuple[PolicyError, ...]) -> TokenTable | tuple[PolicyError, ...]:

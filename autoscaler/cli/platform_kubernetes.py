@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 
+from autoscaler.api.auth import Principal, Role
+from autoscaler.api.parts import SharedStores
 from autoscaler.cli.errors import UsageError
-from autoscaler.cli.platforms import BuiltFleet, FleetContext
+from autoscaler.cli.platforms import BuiltFleet, FleetContext, Instance
 from autoscaler.cli.service import instance_name
 from autoscaler.cli.settings import Settings
 from autoscaler.cli.sources import FollowingSource
 from autoscaler.connectors.engines.client import EngineSettings, HttpEngines
 from autoscaler.connectors.engines.dialects import SGLANG, VLLM
+from autoscaler.connectors.kubernetes.access import ClusterAccess
 from autoscaler.connectors.kubernetes.cluster import Cluster
-from autoscaler.connectors.kubernetes.config_map import ConfigMapRing, ConfigMapState, OneConfigMap
+from autoscaler.connectors.kubernetes.config_map import ConfigMapRing, OneConfigMap
 from autoscaler.connectors.kubernetes.fleet import KubernetesFleet
 from autoscaler.connectors.kubernetes.lease import KubernetesLease
+from autoscaler.connectors.kubernetes.operators import (
+    NotedAudit,
+    NotedDetachments,
+    NotedPauses,
+    NotedProposals,
+    OperatorNotes,
+)
+from autoscaler.connectors.kubernetes.reporting import Reporter
+from autoscaler.connectors.kubernetes.state import ClusterDecisions, ConfigMapState
 from autoscaler.connectors.kubernetes.targets import GroupTarget
+from autoscaler.connectors.kubernetes.tier_overrides import TierOverrides
 from autoscaler.connectors.routers.fanout import Publishers
 from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.controller.observe import World
@@ -26,25 +40,52 @@ from autoscaler.planner.views import COLD_GROUP, WARM_GROUP
 from autoscaler.policy.groups import Target
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.words import HotSource, Preset
-from autoscaler.ports import PermanentError, TemporaryError
+from autoscaler.ports import Clock, PermanentError, TemporaryError
 
 _log = logging.getLogger(__name__)
 
 
-def lease(settings: Settings) -> KubernetesLease:
-    """Leadership of this process. Raises PermanentError where there is no cluster to ask."""
-    cluster = _cluster(settings)
-    return KubernetesLease(
-        cluster, _namespace(settings, cluster), settings.kubernetes.lease, instance_name(), settings.lease_s
-    )
+async def join(
+    settings: Settings, clock: Clock, fleets: Callable[[], Collection[str]], stack: AsyncExitStack
+) -> Instance:
+    """Leadership, and what instances share. Raises PermanentError where there is no cluster to ask."""
+    cluster = await asyncio.to_thread(_cluster, settings)
+    stack.callback(cluster.close)
+    namespace, name = _namespace(settings, cluster), settings.kubernetes.lease
+    lease = KubernetesLease(cluster, namespace, name, instance_name(), settings.lease_s)
+    notes = OperatorNotes(await _ConfigMaps(cluster, namespace, stack).open(f"{name}-operators"), clock.now_s)
+    audit = NotedAudit(notes)
+    overrides = TierOverrides(cluster, namespace, NotedPauses(notes), audit)
+    stack.callback(overrides.close)
+    await asyncio.to_thread(overrides.first)
+    shared = SharedStores(overrides, ClusterDecisions(), audit, NotedProposals(notes), NotedDetachments(notes))
+    reviewed = settings.kubernetes.token_review
+    return Instance(lease, shared, ReviewedTokens(ClusterAccess(cluster, namespace), fleets) if reviewed else None)
+
+
+class ReviewedTokens:
+    """`Authenticator` that asks the cluster. Who may command one fleet and read another is an operator of the one."""
+
+    def __init__(self, access: ClusterAccess, fleets: Callable[[], Collection[str]]) -> None:
+        self._access, self._fleets = access, fleets
+
+    async def identify(self, token: str) -> Principal | None:
+        """Whose the token is; None for nobody's, and for somebody's without any right here. Raises TemporaryError."""
+        found = await self._access.caller(token, self._fleets())
+        if found is None:
+            return None
+        if found.commands is None or found.commands:
+            return Principal(found.name, Role.OPERATOR, found.commands)
+        return Principal(found.name, Role.READER, found.reads)
 
 
 async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
     """Follow the fleet's targets. Raises UsageError for settings that do not go together, PermanentError."""
     policy, wiring, settings = context.policy(), context.wiring, context.settings
-    leading = context.lease
-    if not isinstance(leading, KubernetesLease):
-        raise UsageError(f"fleet {policy.name}: in a cluster leadership is by a Lease, and this process has another")
+    leading, overrides, decisions = context.lease, context.shared.overrides, context.shared.decisions
+    assert isinstance(leading, KubernetesLease)
+    assert isinstance(overrides, TierOverrides)
+    assert isinstance(decisions, ClusterDecisions)
     if wiring.envoy is not None:
         raise UsageError(
             f"fleet {policy.name}: `envoy` is fed by files of one machine; in a cluster routers take the ring from "
@@ -55,6 +96,7 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
     namespace = _namespace(settings, cluster)
     maps = _ConfigMaps(cluster, namespace, stack)
     ring, state = await maps.open(f"{policy.name}-ring"), ConfigMapState(await maps.open(f"{policy.name}-state"))
+    decisions.of(policy.name, state)
     fleet = KubernetesFleet(cluster, lambda: targets(context.policy(), namespace), state, wiring.engine_port)
     stack.callback(fleet.close)
     saving = asyncio.create_task(_save(state, context))
@@ -69,10 +111,14 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
     )  # fmt: skip
     engines = HttpEngines(policy.name, asking, context.session, context.clock, context.stores.loads)
     metrics = FollowingSource(settings, wiring.routers, context.policy, context.session, context.clock)
-    world = World(metrics, fleet, engines, publisher, context.stores.overrides)
+    world = World(metrics, fleet, engines, publisher, overrides)
+    reporter = Reporter(cluster, overrides, fleet.reference if settings.kubernetes.events else None)
+    telling = asyncio.create_task(reporter.run())
+    stack.callback(telling.cancel)
     return BuiltFleet(
-        world, hub, frozen=leading.frozen, config_map=maps.catalogue, checkpoints=state, told=_told(policy, namespace)
-    )
+        world, hub, frozen=leading.frozen, config_map=maps.catalogue, checkpoints=state, told=_told(policy, namespace),
+        subscribers=(reporter.take,), conditions=lambda: overrides.conditions(context.name),
+    )  # fmt: skip
 
 
 def targets(policy: FleetPolicy, namespace: str) -> tuple[GroupTarget, ...]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib import import_module
 
 import aiohttp
 
-from autoscaler.cli.service import RenewedLease
+from autoscaler.api.auth import Authenticator
+from autoscaler.api.parts import SharedStores
+from autoscaler.cli.service import RenewedLease, Subscriber
 from autoscaler.cli.settings import FleetWiring, Platform, Settings
 from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.connectors.stores.sqlite import SqliteStores
@@ -31,12 +33,14 @@ class FleetContext:
 
     Attributes:
         policy, catalogue: the last valid ones, now.
+        shared: what operators say, and what was decided.
     """
 
     policy: Callable[[], FleetPolicy]
     catalogue: Callable[[], Catalogue]
     settings: Settings
     stores: SqliteStores
+    shared: SharedStores
     session: aiohttp.ClientSession
     clock: Clock
     lease: Lease
@@ -64,6 +68,8 @@ class BuiltFleet:
         config_map: a ConfigMap's text, for catalogues that live in one.
         checkpoints: where its state is saved; None: in the process's own stores.
         told: sentences for the operator at the start.
+        subscribers: called with each tick's view and records.
+        conditions: what an operator must know of the platform: name -> sentence.
     """
 
     world: World
@@ -73,6 +79,8 @@ class BuiltFleet:
     config_map: Callable[[str], bytes | None] | None = None
     checkpoints: CheckpointStore | None = None
     told: tuple[str, ...] = ()
+    subscribers: tuple[Subscriber, ...] = ()
+    conditions: Callable[[], Mapping[str, str]] = dict
 
 
 Builder = Callable[[FleetContext, AsyncExitStack], Awaitable[BuiltFleet]]
@@ -85,9 +93,26 @@ def builder(platform: Platform) -> Builder:
     return found
 
 
-def lease_of(settings: Settings) -> RenewedLease | None:
-    """The platform's own leadership; None: by a file of this machine. Raises PermanentError where it cannot be had."""
-    make: Callable[[Settings], RenewedLease] | None = getattr(
-        import_module(PLATFORMS[settings.platform]), "lease", None
-    )
-    return None if make is None else make(settings)
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What all instances of a controller share, and who else may ask them, by their platform.
+
+    Attributes:
+        lease, shared: None: files of this machine.
+        callers: knows tokens that no file of ours has; None: nobody does.
+    """
+
+    lease: RenewedLease | None = None
+    shared: SharedStores | None = None
+    callers: Authenticator | None = None
+
+
+Joining = Callable[[Settings, Clock, Callable[[], Collection[str]], AsyncExitStack], Awaitable[Instance]]
+
+
+async def instance_of(
+    settings: Settings, clock: Clock, fleets: Callable[[], Collection[str]], stack: AsyncExitStack
+) -> Instance:
+    """The platform's own, where it has any; `fleets`: the fleets' names, now. Raises PermanentError."""
+    join: Joining | None = getattr(import_module(PLATFORMS[settings.platform]), "join", None)
+    return Instance() if join is None else await join(settings, clock, fleets, stack)

@@ -8,18 +8,18 @@ import contextlib
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import aiohttp
 
 from autoscaler.api.auth import Authenticator, Role
-from autoscaler.cli.credentials import TokensFile
+from autoscaler.cli.credentials import AnyOf, TokensFile
 from autoscaler.cli.errors import UsageError, read_bytes
 from autoscaler.cli.logs import log_decisions, set_up
-from autoscaler.cli.platforms import BuiltFleet, FleetContext, builder, lease_of
+from autoscaler.cli.platforms import BuiltFleet, FleetContext, Instance, builder, instance_of
 from autoscaler.cli.policy_folder import PolicyFolder
-from autoscaler.cli.service import Listen, RenewedLease, Service, SystemClock, printed_tokens
+from autoscaler.cli.service import Listen, Service, SystemClock, printed_tokens
 from autoscaler.cli.settings import Settings, parse_settings
 from autoscaler.controller.loop import FleetController, Wanted
 from autoscaler.ports import PermanentError
@@ -70,12 +70,13 @@ class _Run:
         ends = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, ends.set)
-        authenticator, told = self._authenticator()
         listen = Listen(self.settings.listen.host, self.settings.listen.port)
         state = self.settings.path(self.settings.state)
         async with contextlib.AsyncExitStack() as stack:
+            instance = await self._join(stack)
+            authenticator, told = self._authenticator(instance)
             service = Service(
-                state, listen, authenticator, self.clock, self.settings.lease_s, _leadership(self.settings)
+                state, listen, authenticator, self.clock, self.settings.lease_s, instance.lease, instance.shared
             )
             stack.push_async_callback(service.close)
             session = await stack.enter_async_context(aiohttp.ClientSession())
@@ -119,7 +120,7 @@ class _Run:
         self._wanted(name)  # so that the catalogue is there when the platform asks for it
         context = FleetContext(
             lambda: self.folder.policy(name), lambda: self.folder.catalogue(name), self.settings, service.stores,
-            session, self.clock, service.lease,
+            service.shared, session, self.clock, service.lease,
         )  # fmt: skip
         try:
             built = await builder(self.settings.platform)(context, stack)
@@ -129,14 +130,21 @@ class _Run:
             self.folder.reads_config_maps(name, built.config_map)
         self.built[name] = built
         self.controllers[name] = service.add_fleet(
-            name, built.world, built.hub, lambda: self._wanted(name), (log_decisions,), built.frozen, built.checkpoints
+            name,
+            built.world,
+            built.hub,
+            lambda: self._wanted(name),
+            (log_decisions, *built.subscribers),
+            built.frozen,
+            built.checkpoints,
         )
         policy = self.folder.policy(name)
         parts = (f"mode {policy.mode.value}", f"{len(self.folder.catalogue(name).ids)} adapters", *built.told)
         say(f"fleet {name}: {', '.join(parts)}")
 
     def _wanted(self, name: str) -> Wanted:
-        return self.folder.wanted(name, self._seen(name))
+        wanted, built = self.folder.wanted(name, self._seen(name)), self.built.get(name)
+        return wanted if built is None else replace(wanted, conditions={**wanted.conditions, **built.conditions()})
 
     def _seen(self, name: str) -> Mapping[str, str]:
         """Adapters that the fleet's engines listed at the last tick; their sources are the policy's template."""
@@ -145,19 +153,25 @@ class _Run:
         replicas = () if view is None else view.observation.replicas
         return dict.fromkeys((a for r in replicas for a in sorted(r.registered or ())), "")
 
-    def _authenticator(self) -> tuple[Authenticator, tuple[str, ...]]:
-        """Who may ask; and the tokens of this process where there is no file of them."""
+    async def _join(self, stack: contextlib.AsyncExitStack) -> Instance:
+        try:
+            return await instance_of(self.settings, self.clock, lambda: self.controllers, stack)
+        except PermanentError as error:
+            raise UsageError(str(error)) from error
+
+    def _authenticator(self, instance: Instance) -> tuple[Authenticator, tuple[str, ...]]:
+        """Who may ask; and the tokens of this process where nobody else knows any."""
+        known: list[Authenticator] = []
+        told: tuple[str, ...] = ()
         if self.settings.tokens is not None:
-            return TokensFile(self.settings.path(self.settings.tokens), self.clock.now_s), ()
-        tokens, table = printed_tokens()
-        return table, (f"tokens of this process: operator {tokens[Role.OPERATOR]}   reader {tokens[Role.READER]}",)
-
-
-def _leadership(settings: Settings) -> RenewedLease | None:
-    try:
-        return lease_of(settings)
-    except PermanentError as error:
-        raise UsageError(str(error)) from error
+            known.append(TokensFile(self.settings.path(self.settings.tokens), self.clock.now_s))
+        if instance.callers is not None:
+            known.append(instance.callers)
+        if not known:
+            tokens, table = printed_tokens()
+            known.append(table)
+            told = (f"tokens of this process: operator {tokens[Role.OPERATOR]}   reader {tokens[Role.READER]}",)
+        return AnyOf(known), told
 
 
 def say(text: str) -> None:

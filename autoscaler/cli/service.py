@@ -19,6 +19,7 @@ import uvicorn
 
 from autoscaler.api import ApiParts, create_app
 from autoscaler.api.auth import Authenticator, Principal, Role, TokenTable
+from autoscaler.api.parts import SharedStores
 from autoscaler.cli.errors import UsageError
 from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.connectors.stores.lease import FileLease
@@ -102,8 +103,9 @@ class Service:
         clock: Clock,
         lease_s: float = 15.0,
         lease: RenewedLease | None = None,
+        shared: SharedStores | None = None,
     ) -> None:
-        """`lease`: of the platform; None: a file's. Raises UsageError where the state cannot be opened."""
+        """`lease` and `shared`: of the platform; None: files'. Raises UsageError where the state cannot be opened."""
         self.clock, self.listen, self.metrics = clock, listen, FleetMetrics()
         try:
             state.mkdir(parents=True, exist_ok=True)
@@ -111,6 +113,8 @@ class Service:
             self.lease: RenewedLease = lease or FileLease(state / "lease.json", instance_name(), lease_s)
         except (OSError, PermanentError, TemporaryError) as error:
             raise UsageError(f"the state folder {state} cannot be used: {error}") from error
+        own = self.stores
+        self.shared = shared or SharedStores(own.overrides, own.decisions, own.audit, own.proposals, own.detachments)
         self._lease_s = lease_s
         self._authenticator = authenticator
         self._controllers: dict[str, FleetController] = {}
@@ -129,7 +133,7 @@ class Service:
         checkpoints: CheckpointStore | None = None,
     ) -> FleetController:
         """Run a fleet by what `wanted` says at each tick; also while `serve` runs. `frozen` says why not to act."""
-        stores = Stores(self.stores.decisions, checkpoints or self.stores.checkpoints)
+        stores = Stores(self.shared.decisions, checkpoints or self.stores.checkpoints)
         controller = FleetController(
             world,
             stores,
@@ -188,16 +192,17 @@ class Service:
 
     def _detached(self, fleet: str) -> str:
         """Why nothing is done to a detached fleet, empty where it is managed."""
-        found = self.stores.detachments.read(fleet)
+        found = self.shared.detachments.read(fleet)
         return f"detached by {found.actor}: {found.reason}" if found else ""
 
     async def _stay_detached(self) -> None:
         """Replicas that start after a fleet was detached must not wait for a gate that nobody opens."""
         while True:
             await self.clock.sleep(_DETACHED_EVERY_S)
-            for fleet in [name for name in self._actuators if self._detached(name)]:
+            for fleet in list(self._actuators):
                 try:
-                    await self.let_go(fleet)
+                    if self._detached(fleet):
+                        await self.let_go(fleet)
                 except (TemporaryError, PermanentError) as error:
                     _log.warning("the detached fleet %s cannot be let go of: %s", fleet, error)
 
@@ -205,8 +210,8 @@ class Service:
         """Keys of approved changes; what the last plan proposed is offered first."""
         if last is None or last.mode is not Mode.PROPOSE:
             return frozenset()
-        self.stores.proposals.propose(last.fleet, last.proposals)
-        return self.stores.proposals.approvals(last.fleet)
+        self.shared.proposals.propose(last.fleet, last.proposals)
+        return self.shared.proposals.approvals(last.fleet)
 
     async def _renew(self) -> None:
         while True:
@@ -221,11 +226,11 @@ class Service:
         parts = ApiParts(
             views=self.views,
             hubs=self._hubs,
-            overrides=self.stores.overrides,
-            decisions=self.stores.decisions,
-            audit=self.stores.audit,
-            proposals=self.stores.proposals,
-            detachments=self.stores.detachments,
+            overrides=self.shared.overrides,
+            decisions=self.shared.decisions,
+            audit=self.shared.audit,
+            proposals=self.shared.proposals,
+            detachments=self.shared.detachments,
             let_go=self.let_go,
             authenticator=self._authenticator,
             metrics=self.metrics.registry,

@@ -158,6 +158,10 @@ class InCluster:
     )
     lease: str = key(OBJECT, "lora-autoscaler", "The Lease's name; instances with the same one lead by turns.")
     checkpoint_every_s: float = key(Duration(1, 3600), 30.0, "How often saved state is written, at most.")
+    token_review: bool = key(
+        Flag(), False, "Ask the cluster whose a token is, and what its owner may with `fleets.lora-autoscaler.io`."
+    )
+    events: bool = key(Flag(), False, "Tell decisions as Events on the targets, too.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""ConfigMaps as small stores: the ring for routers and for the next leader, and the state that must survive."""
+"""ConfigMaps as small stores: one of them as a whole, and the ring for routers and for the next leader."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import base64
 import gzip
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from autoscaler.connectors.kubernetes.cluster import Cluster, ConflictedError, GoneError, Json, config_maps
 from autoscaler.connectors.kubernetes.watch import Watched
@@ -43,15 +43,19 @@ class OneConfigMap:
 
         Raises TemporaryError, PermanentError.
         """
+        return await asyncio.to_thread(self.change_now, edit)
+
+    def change_now(self, edit: Callable[[Json], Outcome | None]) -> Outcome:
+        """The same, blocking this thread."""
         for _ in range(_ATTEMPTS):
-            found = await self._fresh()
+            found = self._fresh()
             outcome = edit(found)
             if outcome is not None:
                 return outcome
             exists = "resourceVersion" in found["metadata"]
             path = f"{self._collection}/{self._object}" if exists else self._collection
             try:
-                self._watched.seen(await self._cluster.call("PUT" if exists else "POST", path, found))
+                self._watched.seen(self._cluster.now("PUT" if exists else "POST", path, found))
             except ConflictedError:
                 continue
             return Applied(f"ConfigMap {self.name}")
@@ -65,9 +69,9 @@ class OneConfigMap:
         """End the watch."""
         self._watched.close()
 
-    async def _fresh(self) -> Json:
+    def _fresh(self) -> Json:
         try:
-            return await self._cluster.call("GET", f"{self._collection}/{self._object}")
+            return self._cluster.now("GET", f"{self._collection}/{self._object}")
         except GoneError:
             owned = {"app.kubernetes.io/managed-by": "lora-autoscaler"}
             meta = {"name": self._object, "namespace": self._namespace, "labels": owned}
@@ -165,77 +169,3 @@ def _put_ring(found: Json, notes: dict[str, str], fence: str, body: bytes) -> Ou
     found["data"], found["binaryData"] = data, binary
     notes[FENCE] = fence
     return None
-
-
-class ConfigMapState:
-    """`CheckpointStore` and `CountMemory` of one fleet, in the ConfigMap `<fleet>-state`.
-
-    A checkpoint is kept at most every `every_s`: it changes with each tick, and what is a little old only makes the
-    next leader a little cautious. `flush` writes it; a failure is told at the next `save`.
-    """
-
-    def __init__(self, config_map: OneConfigMap) -> None:
-        self._config_map = config_map
-        self._text: str | None = None
-        self._failure: TemporaryError | PermanentError | None = None
-        self._counts: dict[str, int] = {}
-
-    def load(self, fleet: str) -> str | None:
-        """The last checkpoint, None where there is none or it cannot be read."""
-        try:
-            found = self._config_map.seen() or {}
-            packed = (found.get("binaryData") or {}).get("checkpoint.json.gz")
-            return None if packed is None else gzip.decompress(base64.b64decode(packed)).decode()
-        except (TemporaryError, OSError, EOFError, ValueError):
-            return None
-
-    def save(self, fleet: str, text: str) -> None:
-        """Keep it with the next `flush`. Raises what the last one failed with."""
-        self._text = text
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-
-    async def flush(self) -> None:
-        """Write the newest checkpoint, if it is not there yet."""
-        text, self._text = self._text, None
-        if text is None:
-            return
-        packed = gzip.compress(text.encode(), mtime=0)
-        if len(packed) > MOST_BYTES:
-            self._failure = PermanentError(f"the checkpoint is {len(packed)} bytes, a ConfigMap holds {MOST_BYTES}")
-            return
-        encoded = base64.b64encode(packed).decode()
-
-        def edit(found: Json) -> Outcome | None:
-            found["binaryData"] = {**(found.get("binaryData") or {}), "checkpoint.json.gz": encoded}
-            return None
-
-        try:
-            await self._config_map.change(edit)
-        except (TemporaryError, PermanentError) as error:
-            self._text = self._text or text
-            self._failure = error
-
-    def counts(self) -> Mapping[str, int]:
-        """Counts that this controller set last, by target. Raises TemporaryError."""
-        said = ((self._config_map.seen() or {}).get("data") or {}).get("counts.json", "{}")
-        try:
-            return {str(k): int(v) for k, v in json.loads(said).items()}
-        except (ValueError, AttributeError, TypeError):
-            return {}
-
-    async def remember(self, target: str, count: int) -> None:
-        """Keep the count that was just set."""
-
-        def edit(found: Json) -> Outcome | None:
-            data = dict(found.get("data") or {})
-            try:
-                counts = dict(json.loads(data.get("counts.json", "{}")))
-            except (ValueError, TypeError):
-                counts = {}
-            data["counts.json"] = json.dumps({**counts, target: count}, sort_keys=True)
-            found["data"] = data
-            return None
-
-        await self._config_map.change(edit)

@@ -34,11 +34,22 @@ from autoscaler.connectors.kubernetes.readings import (
 )
 from autoscaler.connectors.kubernetes.targets import FollowedTarget, GroupTarget
 from autoscaler.connectors.kubernetes.watch import Watched
-from autoscaler.domain.decisions import Applied, AssignSlot, Drain, Failed, Grow, OpenGate, Outcome, Shrink, Skipped
+from autoscaler.domain.decisions import (
+    Applied,
+    AssignSlot,
+    Drain,
+    Failed,
+    Grow,
+    OpenGate,
+    Outcome,
+    Shrink,
+    Skipped,
+    Undrain,
+)
 from autoscaler.domain.fleet import Group, Replica
 from autoscaler.ports import PermanentError, TemporaryError
 
-Effect: TypeAlias = Grow | AssignSlot | OpenGate | Drain | Shrink
+Effect: TypeAlias = Grow | AssignSlot | OpenGate | Drain | Undrain | Shrink
 _ATTEMPTS = 4
 _PAYS_DELETION_COST = frozenset({"Deployment", "ReplicaSet"})
 
@@ -106,6 +117,8 @@ class KubernetesFleet:
                 return await self._open(followed, pod, resident)
             case Drain():
                 return await self._mark(followed, pod, {"annotations": {DRAINING: "true"}})
+            case Undrain():
+                return await self._mark(followed, pod, {"annotations": {DRAINING: None}})
 
     async def detach(self) -> tuple[str, ...]:
         """Open every gate and take every label and annotation of ours off pods and declared targets."""
@@ -122,6 +135,16 @@ class KubernetesFleet:
         told = {"opened the gates of {} pods": opened, "removed labels and annotations from {} pods": cleaned,
                 "removed annotations from {} declared targets": freed}  # fmt: skip
         return tuple(text.format(count) for text, count in told.items() if count)
+
+    def reference(self, group: str) -> Json | None:
+        """The object that holds a group's count, as Events name it; None where there is none."""
+        for followed in self._held():
+            found = followed.found
+            if followed.group == group and found is not None:
+                target, meta = followed.target, found["metadata"]
+                where = {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
+                return {"apiVersion": target.api_version, "kind": target.kind, **where}
+        return None
 
     def close(self) -> None:
         """End every watch."""

@@ -71,6 +71,10 @@ class Watched:
         """Take in what a write of ours has answered, before the watch tells it."""
         self._objects[found["metadata"]["name"]] = found
 
+    def forget(self, name: str) -> None:
+        """Take in that a call of ours has deleted one."""
+        self._objects.pop(name, None)
+
     def close(self) -> None:
         """End the thread."""
         self._ended.set()

@@ -23,7 +23,7 @@ class SqliteDecisions:
         """Keep these, in one transaction; a record that is there already is left as it is."""
         if not records:
             return
-        rows = [(r.fleet, r.id, r.subject, _written(r)) for r in records]
+        rows = [(r.fleet, r.id, r.subject, written(r)) for r in records]
         with self._database.write() as transaction:
             transaction.executemany(
                 "INSERT OR IGNORE INTO decisions (fleet, id, subject, record) VALUES (?, ?, ?, ?)", rows
@@ -46,11 +46,12 @@ class SqliteDecisions:
             f"ORDER BY number {order} LIMIT ?",
             (fleet, after, subject, subject, limit),
         )
-        records = tuple(_read(fleet, *row) for row in rows)
+        records = tuple(read_record(fleet, *row) for row in rows)
         return records if since else records[::-1]
 
 
-def _written(record: DecisionRecord) -> str:
+def written(record: DecisionRecord) -> str:
+    """What is kept of a record beside its fleet, id and subject."""
     return json.dumps(
         {name: getattr(record, name) for name in FIELDS}
         | {"trail": [[s.reason, s.value, s.message] for s in record.trail], "data": dict(record.data)},
@@ -58,7 +59,8 @@ def _written(record: DecisionRecord) -> str:
     )
 
 
-def _read(fleet: str, record_id: str, subject: str, text: str) -> DecisionRecord:
+def read_record(fleet: str, record_id: str, subject: str, text: str) -> DecisionRecord:
+    """A record from what `written` made of it."""
     kept = json.loads(text)
     return DecisionRecord(
         id=record_id,

@@ -9,9 +9,10 @@ import pytest
 from kubernetes import client
 
 from autoscaler.connectors.kubernetes.cluster import Cluster, RefusedError
-from autoscaler.connectors.kubernetes.config_map import ConfigMapRing, ConfigMapState, OneConfigMap
+from autoscaler.connectors.kubernetes.config_map import ConfigMapRing, OneConfigMap
 from autoscaler.connectors.kubernetes.fleet import KubernetesFleet
 from autoscaler.connectors.kubernetes.lease import FREEZE, KubernetesLease
+from autoscaler.connectors.kubernetes.state import ConfigMapState
 from autoscaler.connectors.kubernetes.targets import GroupTarget
 from autoscaler.connectors.kubernetes.watch import Watched
 from autoscaler.domain.decisions import Applied, Failed, Grow, Shrink, Skipped
