@@ -23,8 +23,9 @@ def advance_slots(scene: Scene) -> tuple[SlotTable, tuple[tuple[str, SlotEvent],
 
 
 def _joining(scene: Scene) -> dict[str, float]:
-    """Replicas that answer and do not hold an active slot: replica id -> since when."""
+    """Replicas that answer and do not hold an active slot, nor handed theirs over: replica id -> since when."""
     since, held = scene.before.joining_since_s, _on_ring(scene) | scene.departures.keys()
+    held |= set(scene.before.slots.displaced)
     return {r.id: since.get(r.id, scene.now_s) for r in scene.warm if r.state in _ANSWERS and r.id not in held}
 
 

@@ -37,9 +37,12 @@ class Scene:
 
     @property
     def limits(self) -> EngineLimits:
-        """The smallest engine of the warm group: a placement must fit each of its replicas."""
-        seen = [r.limits for r in self.warm]
-        smallest = min(seen, key=lambda limits: (limits.max_loras, limits.max_cpu_loras), default=EngineLimits())
+        """The smallest engine of the warm group: a placement must fit each of its replicas.
+
+        A replica whose engine was not heard yet has the defaults of nobody; it does not shrink the others' places.
+        """
+        heard = [r.limits for r in self.warm if r.limits != EngineLimits()]
+        smallest = min(heard, key=lambda limits: (limits.max_loras, limits.max_cpu_loras), default=EngineLimits())
         return self.policy.limits(Tier.WARM, smallest)
 
     def hot_groups(self) -> dict[str, int]:

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain.decisions import Drain, Grow, LoadAdapter, PublishRing, Reason, Shrink, Undrain, UnloadAdapter
-from autoscaler.domain.fleet import Override, PauseMode, ReplicaState, Tier
+from autoscaler.domain.fleet import EngineLimits, Override, PauseMode, ReplicaState, Tier
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.planner import PlannerMemory, checkpoint, plan, restored
+from autoscaler.policy.groups import Engine
 from autoscaler.policy.steps import TenantSlo
 from autoscaler.policy.words import Actuation, Isolation, Mode
 from autoscaler.ring import MemberState, Ring, ring_diff
@@ -371,3 +372,28 @@ def test_a_replica_that_drains_on_its_platforms_own_word_is_named_by_no_new_ring
 def test_a_checkpoint_of_another_version_is_refused_with_what_to_do():
     with pytest.raises(ValueError, match=r"version 99.*run the release that wrote it"):
         restored('{"version": 99}')
+
+
+def test_a_pod_that_handed_its_slot_over_holds_back_no_newcomer():
+    world = running()
+    world._spawn("warm", 1, ready=True)
+    world._change("warm-004", replaces="warm-001")
+    for _ in range(4):
+        world.tick()
+    assert {m.replica for m in world.snapshot().members if m.slot == "s0001"} == {"warm-004"}
+    assert world.replicas["warm-001"].state is ReplicaState.READY
+    world.groups["warm"] = replace(world.groups["warm"], current_replicas=5)
+    world._spawn("warm", 1, ready=True)
+    for _ in range(6):
+        decided = world.tick()
+    assert "warm-005" in {m.replica for m in world.snapshot().members}
+    assert Reason.AWAITING_RESIDENCY not in {step.reason for step in decided.ring.trail}
+
+
+def test_a_replica_whose_engine_was_not_heard_yet_does_not_shrink_the_others_places():
+    world = running(engine=Engine())
+    before = world.snapshot().replication_factor
+    world._spawn("warm", 1, ready=True)
+    world._change("warm-004", limits=EngineLimits())
+    decided = world.tick()
+    assert (before, decided.ring.placement.replication) == (2, 2)
