@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 from collections.abc import Collection, Iterable, Iterator
@@ -102,6 +103,40 @@ def fleet(view: FleetView) -> Json:
         "routers": [{"router": r.id, "epoch": r.epoch, "age_s": r.age_s} for r in seen.routers],
         "conditions": [condition(c) for c in view.conditions],
         "steps_s": dict(view.steps_s),
+        "forecast": forecasting(view),
+    }
+
+
+def forecasting(view: FleetView) -> Json:
+    """Which forecaster serves each horizon, how the others compare, the model, and what is learnt beside the tick."""
+    demand, learning = view.plan.demand, view.learning
+    model = demand.model
+    return {
+        "horizons": [
+            {
+                "horizon_s": s.horizon_s,
+                "error_ratio": number(s.error_ratio),
+                "coverage90_ratio": number(s.coverage90_ratio),
+                **{
+                    name: {forecaster: number(v) for forecaster, v in getattr(s, name).items()}
+                    for name in ("median_loss", "band_loss", "median_serves", "band_serves")
+                },
+            }
+            for s in demand.standing
+        ],
+        "model": None
+        if model is None
+        else {
+            "version": model.model.version,
+            "trained_at": time_of(model.trained_at_s),
+            "history_buckets": model.buckets,
+            "history_tenants": model.series,
+        },
+        "outlooks": [
+            {"group": g, "season_serves": o.proven, "made_at": time_of(o.made_at_s), "reason": o.reason}
+            for g, o in sorted(demand.outlooks.items())
+        ],
+        "learning": None if learning is None else dataclasses.asdict(learning),
     }
 
 

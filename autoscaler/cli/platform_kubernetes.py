@@ -21,6 +21,7 @@ from autoscaler.connectors.kubernetes.cluster import Cluster
 from autoscaler.connectors.kubernetes.config_map import ConfigMapRing, OneConfigMap
 from autoscaler.connectors.kubernetes.fleet import KubernetesFleet
 from autoscaler.connectors.kubernetes.lease import KubernetesLease
+from autoscaler.connectors.kubernetes.loads import ConfigMapLoads
 from autoscaler.connectors.kubernetes.operators import (
     NotedAudit,
     NotedDetachments,
@@ -43,6 +44,7 @@ from autoscaler.policy.words import HotSource, Preset
 from autoscaler.ports import Clock, PermanentError, TemporaryError
 
 _log = logging.getLogger(__name__)
+_LOADS_EVERY_S = 5.0  # written only when something was loaded or unloaded
 
 
 async def join(
@@ -96,11 +98,10 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
     namespace = _namespace(settings, cluster)
     maps = _ConfigMaps(cluster, namespace, stack)
     ring, state = await maps.open(f"{policy.name}-ring"), ConfigMapState(await maps.open(f"{policy.name}-state"))
+    loads = ConfigMapLoads(await maps.open(f"{policy.name}-loads"))
     decisions.of(policy.name, state)
     fleet = KubernetesFleet(cluster, lambda: targets(context.policy(), namespace), state, wiring.engine_port)
     stack.callback(fleet.close)
-    saving = asyncio.create_task(_save(state, context))
-    stack.push_async_callback(_saved, saving, state, context)
     hub = RingHub(policy.ring.router_ttl_s)
     publisher = Publishers(ConfigMapRing(ring, leading.fence), (hub,))
     loading = policy.engine.loading
@@ -109,9 +110,11 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
         backoff_s=loading.backoff_s, resolver=policy.engine.resolver,
         api_key_file=None if wiring.engine_api_key_file is None else settings.path(wiring.engine_api_key_file),
     )  # fmt: skip
-    engines = HttpEngines(policy.name, asking, context.session, context.clock, context.stores.loads)
+    engines = HttpEngines(policy.name, asking, context.session, context.clock, loads)
+    saving = asyncio.create_task(_save(state, loads, engines, context))
+    stack.push_async_callback(_saved, saving, state, loads, context)
     metrics = FollowingSource(settings, wiring.routers, context.policy, context.session, context.clock)
-    world = World(metrics, fleet, engines, publisher, overrides)
+    world = World(metrics, fleet, engines, publisher, overrides, metrics)
     reporter = Reporter(cluster, overrides, fleet.reference if settings.kubernetes.events else None)
     telling = asyncio.create_task(reporter.run())
     stack.callback(telling.cancel)
@@ -153,18 +156,28 @@ def _namespace(settings: Settings, cluster: Cluster) -> str:
     return settings.kubernetes.namespace or cluster.namespace
 
 
-async def _save(state: ConfigMapState, context: FleetContext) -> None:
+async def _save(state: ConfigMapState, loads: ConfigMapLoads, engines: HttpEngines, context: FleetContext) -> None:
+    """While this instance leads, keep its state now and then; while it follows, follow what the leader loads."""
+    every_s, saved_at_s = context.settings.kubernetes.checkpoint_every_s, context.clock.now_s()
     while True:
-        await context.clock.sleep(context.settings.kubernetes.checkpoint_every_s)
-        if context.lease.held(context.clock.now_s()):
+        await context.clock.sleep(min(every_s, _LOADS_EVERY_S))
+        if not context.lease.held(context.clock.now_s()):
+            engines.recall()
+            continue
+        await loads.flush()
+        if context.clock.now_s() - saved_at_s >= every_s:
+            saved_at_s = context.clock.now_s()
             await state.flush()
 
 
-async def _saved(saving: asyncio.Task[None], state: ConfigMapState, context: FleetContext) -> None:
-    """The last checkpoint, for who leads next."""
+async def _saved(
+    saving: asyncio.Task[None], state: ConfigMapState, loads: ConfigMapLoads, context: FleetContext
+) -> None:
+    """The last state, for who leads next."""
     saving.cancel()
     await asyncio.gather(saving, return_exceptions=True)
     if context.lease.held(context.clock.now_s()):
+        await loads.flush()
         await state.flush()
 
 

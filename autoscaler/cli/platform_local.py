@@ -52,7 +52,7 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
     await publisher.publish(epoch, first_ring(policy, context.catalogue(), await fleet.replicas(), epoch))
     engines = HttpEngines(policy.name, vllm_settings(policy), context.session, context.clock, context.stores.loads)
     metrics = FollowingSource(context.settings, routers, context.policy, context.session, context.clock)
-    world = World(metrics, fleet, engines, publisher, context.shared.overrides)
+    world = World(metrics, fleet, engines, publisher, context.shared.overrides, metrics)
     return BuiltFleet(world, hub, follow, told=tuple(told))
 
 

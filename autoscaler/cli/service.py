@@ -24,6 +24,7 @@ from autoscaler.cli.errors import UsageError
 from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.connectors.stores.lease import FileLease
 from autoscaler.connectors.stores.sqlite import SqliteStores
+from autoscaler.controller.learning import Learner
 from autoscaler.controller.loop import FleetController, Wanted
 from autoscaler.controller.observe import World
 from autoscaler.controller.stores import Stores
@@ -144,6 +145,7 @@ class Service:
             (self.metrics.update, *subscribers),
             lambda: self._detached(name) or frozen(),
             partial(self.metrics.observed_load, name),
+            Learner(self.clock, self.stores.checkpoints, world.history),
         )
         self._controllers[name], self._hubs[name], self._actuators[name] = controller, hub, world.actuator
         if self._running is not None:

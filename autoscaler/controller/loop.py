@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from autoscaler.controller.execute import Executor
+from autoscaler.controller.learning import Learner
 from autoscaler.controller.observe import World, observe
+from autoscaler.controller.stopwatch import Stopwatch
 from autoscaler.controller.stores import StoreRoom, Stores
 from autoscaler.domain.decisions import ApplyReport, DecisionRecord, Effect, Grow, Shrink, Skipped
 from autoscaler.domain.observation import Catalogue, Observation
@@ -51,10 +53,11 @@ class FleetController:
         subscribers: tuple[Callable[[FleetView, tuple[DecisionRecord, ...]], None], ...] = (),
         frozen: Callable[[], str] = lambda: "",
         loaded: Callable[[float], None] = lambda seconds: None,
+        learner: Learner | None = None,
     ) -> None:
         self._world, self._stores, self._lease, self._clock = world, StoreRoom(stores), lease, clock
         self._wanted, self._approvals, self._subscribers, self._frozen = wanted, approvals, subscribers, frozen
-        self._executor = Executor(world, lease, clock, loaded)
+        self._executor, self._learner = Executor(world, lease, clock, loaded), learner
         self._memory: PlannerMemory | None = None
         self.latest: FleetView | None = None
 
@@ -71,10 +74,12 @@ class FleetController:
 
     async def tick(self) -> FleetView:
         """Reload, observe, decide, apply, record: once."""
-        stopwatch = _Stopwatch(self._clock)
+        stopwatch = Stopwatch(self._clock)
         wanted = self._wanted()
         fleet, told, last = wanted.policy.name, self._world.overrides, self.latest
-        memory = self._memory or self._stores.remembered(fleet)
+        memory, learner = self._memory or self._stores.remembered(fleet), self._learner
+        if learner is not None:
+            memory = self._memory = learner.before(memory, wanted.policy, wanted.catalogue)
         pauses = self._stores.ask("pauses", lambda: told.pauses(fleet))
         overrides = self._stores.ask("overrides", lambda: told.overrides(fleet))
         approvals = self._stores.ask("approvals", lambda: self._approvals(last.plan if last else None))
@@ -86,7 +91,11 @@ class FleetController:
                 wanted.catalogue,
                 now_s,
                 last.observation if last else None,
-                {**wanted.conditions, **self._stores.conditions()},
+                {
+                    **wanted.conditions,
+                    **self._stores.conditions(),
+                    **(learner.conditions(wanted.policy) if learner else {}),
+                },
                 pauses,
             )
         with stopwatch.step("decide"):
@@ -97,8 +106,9 @@ class FleetController:
         with stopwatch.step("apply"):
             report = await self._apply(decided, seen, wanted.policy, leader, frozen)
         with stopwatch.step("record"):
+            learning = learner.after(memory, decided, wanted.policy, leader=leader) if learner else None
             self.latest = FleetView(
-                fleet, wanted.policy, seen, decided, report, overrides, stopwatch.steps_s, leader, frozen
+                fleet, wanted.policy, seen, decided, report, overrides, stopwatch.steps_s, leader, frozen, learning
             )
             records = records_of(self.latest, last)
             if leader and self._lease.held(self._clock.now_s()):
@@ -108,8 +118,10 @@ class FleetController:
         return self.latest
 
     async def close(self) -> None:
-        """Stop acting; what is under way at engines finishes there."""
+        """Stop acting and learning; what is under way at engines finishes there."""
         await self._executor.close()
+        if self._learner is not None:
+            await self._learner.close()
 
     async def _apply(
         self, decided: FleetPlan, seen: Observation, policy: FleetPolicy, leader: bool, frozen: str
@@ -131,23 +143,3 @@ class FleetController:
 
 def _skipped(effects: tuple[Effect, ...], why: str) -> ApplyReport:
     return ApplyReport(tuple((effect, Skipped(why)) for effect in effects))
-
-
-class _Stopwatch:
-    """Seconds per step, on the controller's own clock."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._started_s = 0.0
-        self._name = ""
-        self.steps_s: dict[str, float] = {}
-
-    def step(self, name: str) -> _Stopwatch:
-        self._name = name
-        return self
-
-    def __enter__(self) -> None:
-        self._started_s = self._clock.now_s()
-
-    def __exit__(self, *_: object) -> None:
-        self.steps_s[self._name] = self._clock.now_s() - self._started_s

@@ -14,6 +14,7 @@ from autoscaler.policy.model import FleetPolicy
 from autoscaler.ports import (
     EngineClient,
     FleetActuator,
+    HistorySource,
     Metrics,
     MetricsSource,
     OverrideStore,
@@ -27,13 +28,14 @@ _REACHABLE = frozenset({ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What one fleet is seen and changed through."""
+    """What one fleet is seen and changed through; `history` where what routers saw is recorded somewhere."""
 
     metrics: MetricsSource
     actuator: FleetActuator
     engines: EngineClient
     publisher: RingPublisher
     overrides: OverrideStore
+    history: HistorySource | None = None
 
 
 @dataclass(frozen=True, slots=True)

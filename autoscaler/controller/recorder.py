@@ -24,16 +24,13 @@ class History:
     rates: Floats32
     end_s: float
 
-    def known_buckets(self) -> int:
-        """Buckets in which anything is known."""
-        return int((~np.isnan(self.rates)).any(axis=1).sum()) if self.rates.size else 0
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Row:
     bucket: int
     ids: tuple[str, ...]
     rates: Floats32
+    known: bool
 
 
 class Recorder:
@@ -63,16 +60,22 @@ class Recorder:
         while self._rows and self._rows[0].bucket < open_bucket - history_s / settings.bucket_s:
             self._rows.popleft()
 
+    @property
+    def known_buckets(self) -> int:
+        """Buckets that are kept and in which anything is known."""
+        return sum(row.known for row in self._rows)
+
     def history(self) -> History:
         """What is kept of the tenants that the newest bucket has; a bucket that was not kept is unknown."""
-        if not self._rows:
+        rows = tuple(self._rows)
+        if not rows:
             return History((), np.zeros((0, 0), np.float32), 0.0)
-        first, newest = self._rows[0].bucket, self._rows[-1]
+        first, newest = rows[0].bucket, rows[-1]
         rates = np.full((newest.bucket - first + 1, len(newest.ids)), np.nan, np.float32)
         row_of = {name: i for i, name in enumerate(newest.ids)}
         source: npt.NDArray[np.int64] | None = None
         of: tuple[str, ...] | None = None
-        for kept in self._rows:
+        for kept in rows:
             if kept.ids is newest.ids:
                 rates[kept.bucket - first] = kept.rates
                 continue
@@ -84,7 +87,8 @@ class Recorder:
 
     def _put(self, bucket: int, memory: ForecastMemory, row: Floats32, settings: ForecastSettings) -> None:
         ids, columns = self._choose(bucket, memory, settings)
-        self._rows.append(_Row(bucket, ids, row if ids is memory.ids else row[columns]))
+        kept = row if ids is memory.ids else row[columns]
+        self._rows.append(_Row(bucket, ids, kept, not bool(np.isnan(kept).all())))
 
     def _choose(
         self, bucket: int, memory: ForecastMemory, settings: ForecastSettings

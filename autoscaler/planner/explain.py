@@ -12,6 +12,7 @@ import numpy as np
 from autoscaler.domain.fleet import LoadFailure, Replica, ReplicaSignals, Tier
 from autoscaler.domain.observation import Observation
 from autoscaler.domain.signals import Fresh, Signal
+from autoscaler.forecasting import ForecastMethod
 from autoscaler.planner.placing import adapters_of
 from autoscaler.planner.plan import FleetPlan
 from autoscaler.policy.model import FleetPolicy
@@ -72,6 +73,7 @@ def _tenant(name: str, known: _Known) -> Explanation:
         f"It asks for {_number(rate, 'tokens/s')} now; over the next {policy.forecast.horizon_s:g} s "
         f"{demand.mean_tokens_per_s[row]:.1f} tokens/s are expected and {demand.upper_tokens_per_s[row]:.1f} is the "
         f"upper band. A request of its is {demand.tokens_per_request[row]:.0f} tokens.",
+        *_forecast_facts(name, known),
         f"It was promised a first token within {own.ttft_of(name):g} s for {own.objective_of(name):.2%} of requests; "
         f"the last window {'missed' if demand.slo_missed[row] else 'met'} it.",
         f"Its adapters: {', '.join(f'{a} on {_owners(a, known)}' for a in adapters[:5])}"
@@ -87,6 +89,24 @@ def _tenant(name: str, known: _Known) -> Explanation:
         tuple(step.message for step in decision.trail),
         tuple(facts),
         _tenant_changes(name, decision.after, known),
+    )
+
+
+def _forecast_facts(name: str, known: _Known) -> tuple[str, ...]:
+    """How its forecast was made, and how the boosted model compares in its rate group."""
+    demand = known.plan.demand
+    made = demand.explain(name, known.policy.forecast.horizon_s)
+    told = f"Its forecast: {made.sentence}"
+    if made.method is ForecastMethod.UNSEEN or demand.model is None:
+        return (told,)
+    cheap, model = made.terms.get("table_loss90", 0.0), made.terms.get("model_loss90", 0.0)
+    if not cheap > 0:
+        return told, f"The model {demand.model.model.version} runs in shadow; nothing of it has come true yet."
+    serves = "serves its bands" if made.method is ForecastMethod.MODEL else "does not serve its bands"
+    return (
+        told,
+        f"In its rate group the model {demand.model.model.version} lost {model / cheap:.2f} of what the pooled table "
+        f"lost over the last day, and {serves}.",
     )
 
 

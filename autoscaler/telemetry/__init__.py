@@ -2,6 +2,6 @@
 
 from autoscaler.telemetry.metrics import FleetMetrics
 from autoscaler.telemetry.records import records_of
-from autoscaler.telemetry.view import FleetView
+from autoscaler.telemetry.view import FleetView, LearningView
 
-__all__ = ["FleetMetrics", "FleetView", "records_of"]
+__all__ = ["FleetMetrics", "FleetView", "LearningView", "records_of"]

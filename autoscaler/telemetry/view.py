@@ -12,6 +12,26 @@ from autoscaler.planner import FleetPlan
 from autoscaler.policy.model import FleetPolicy
 
 
+@dataclass(frozen=True, slots=True)
+class LearningView:
+    """What goes on beside the loop.
+
+    Attributes:
+        known_buckets: buckets of history of which something is known, at most what the policy keeps.
+        day_buckets, model_buckets: buckets in a day, and the fewest that a model is trained on.
+        training: a model is being trained now.
+        trouble: why there is no newer model, empty where nothing is wrong.
+        waits_for: what history lacks for a model, in words.
+    """
+
+    known_buckets: int
+    day_buckets: int
+    model_buckets: int
+    training: bool
+    trouble: str = ""
+    waits_for: str = ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetView:
     """One tick of one fleet.
@@ -21,6 +41,7 @@ class FleetView:
         steps_s: seconds that each step took.
         leader: whether this instance may act.
         frozen: why nothing is done, empty where something is.
+        learning: what is learnt beside the loop; None where nothing is.
     """
 
     fleet: str
@@ -32,6 +53,7 @@ class FleetView:
     steps_s: Mapping[str, float]
     leader: bool
     frozen: str = ""
+    learning: LearningView | None = None
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

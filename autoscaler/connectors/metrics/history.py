@@ -8,7 +8,7 @@ import numpy as np
 
 from autoscaler.connectors.metrics.connection import Answer, PrometheusConnection
 from autoscaler.connectors.metrics.presets import EnginePreset, series_names
-from autoscaler.connectors.metrics.queries import Scope, adapter_rate_over, heard_over, newest_samples
+from autoscaler.connectors.metrics.queries import Scope, adapter_rate_over, heard_over, newest_samples, own_rate_over
 from autoscaler.connectors.metrics.router_presets import RouterPreset
 from autoscaler.domain.fleet import Replica, ReplicaState
 from autoscaler.domain.observation import Catalogue, Floats
@@ -30,24 +30,29 @@ async def request_history(
     start_s: float,
     end_s: float,
     step_s: float,
+    own: str = "",
 ) -> AsyncIterator[HistoryPiece]:
     """Mean request rates over each step, oldest first, in pieces that neither side chokes on.
 
     Args:
         connection: where it is recorded.
         router: names of the routers' series.
-        scope: matchers; its window is not used, each rate covers one step.
+        scope: matchers; each rate covers one step, whatever its window.
         catalogue: whose adapters are wanted (A); others are left out.
         start_s, end_s: seconds since the Unix epoch, whole; points lie at `start_s + n * step_s`, both ends included.
         step_s: between points, whole seconds, at least two scrape intervals.
+        own: a policy's own PromQL for an adapter's requests/s instead of the router's series; the adapter's label is
+            the router's. Where it shows nothing at all, nothing is known.
     """
+    rates = own_rate_over(own, scope, step_s) if own else adapter_rate_over(router, scope, step_s)
+    heard = f"count({rates})" if own else heard_over(router, scope, step_s)
     points = int((end_s - start_s) // step_s) + 1
     size = max(FEWEST_POINTS, min(MOST_POINTS, MOST_VALUES // max(1, len(catalogue.ids))))
     at = 0
     while at < points:
         count = min(size, points - at)
         times_s = start_s + step_s * np.arange(at, at + count, dtype=np.float64)
-        piece = await _piece(connection, router, scope, catalogue, times_s, step_s)
+        piece = await _piece(connection, heard, rates, router.adapter_label, catalogue, times_s, step_s)
         if piece.trouble and count > FEWEST_POINTS:
             size = max(FEWEST_POINTS, count // 2)
             continue
@@ -79,16 +84,17 @@ async def recorded_replicas(
 
 async def _piece(
     connection: PrometheusConnection,
-    router: RouterPreset,
-    scope: Scope,
+    heard_query: str,
+    rates_query: str,
+    adapter_label: str,
     catalogue: Catalogue,
     times_s: Floats,
     step_s: float,
 ) -> HistoryPiece:
     unknown = np.full((len(times_s), len(catalogue.ids)), np.nan)
     span = (float(times_s[0]), float(times_s[-1]), step_s)
-    heard = await connection.query_range(heard_over(router, scope, step_s), *span)
-    rates = await connection.query_range(adapter_rate_over(router, scope, step_s), *span)
+    heard = await connection.query_range(heard_query, *span)
+    rates = await connection.query_range(rates_query, *span)
     for answer in (heard, rates):
         if isinstance(answer, Missing):
             return HistoryPiece(times_s, unknown, answer.why)
@@ -101,7 +107,7 @@ async def _piece(
         known[_points(row["values"], times_s, step_s)] = True
     values = np.where(known[:, None], 0.0, unknown)
     for row in rates.rows:
-        column = catalogue.row.get(row["metric"].get(router.adapter_label, ""))
+        column = catalogue.row.get(row["metric"].get(adapter_label, ""))
         if column is not None:
             values[_points(row["values"], times_s, step_s), column] = [float(v) for _, v in row["values"]]
     return HistoryPiece(times_s, values)

@@ -77,6 +77,12 @@ def heard_over(router: RouterPreset, scope: Scope, step_s: float) -> str:
     return f"count(rate({selector(router.requests, scope.matchers)}[{round(step_s * 1000)}ms]))"
 
 
+def own_rate_over(expression: str, scope: Scope, step_s: float) -> str:
+    """Mean over each step of recorded history of a policy's own rate, looked at once a window."""
+    look_s = min(scope.window_s, step_s)
+    return f"avg_over_time(({expression})[{round(step_s * 1000)}ms:{round(look_s * 1000)}ms])"
+
+
 def newest_samples(metric: str, scope: Scope) -> str:
     """The newest samples of an engine's metric that lie within the window."""
     return f"last_over_time({selector(metric, scope.matchers, scope.engine_matchers)}[{scope.window}])"
