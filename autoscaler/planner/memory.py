@@ -30,6 +30,7 @@ class RingMemory:
         published: the last snapshot that was decided, with its epoch; what is observed goes before it.
         body: its wire form, by which it is known again when it is read back.
         published_at_s: when that epoch was decided.
+        epoch_floor: the highest epoch known of; the next one is above it, also where what was published is lost.
         expected: replica id -> adapters that it should hold, as of the last tick.
         joining_since_s: replica id -> when it was first seen ready without its adapters.
         departures: replicas on their way out.
@@ -43,6 +44,7 @@ class RingMemory:
     published: RingSnapshot | None = None
     body: bytes | None = None
     published_at_s: float = 0.0
+    epoch_floor: int = 0
     expected: Mapping[str, frozenset[str]] = field(default_factory=dict)
     joining_since_s: Mapping[str, float] = field(default_factory=dict)
     departures: Mapping[str, Departure] = field(default_factory=dict)
@@ -74,7 +76,7 @@ def checkpoint(memory: PlannerMemory) -> str:
             "tiering": memory.tiering.to_json(),
             "scaling": memory.scaling.to_json(),
             "ring": {
-                "epoch": ring.published.epoch if ring.published is not None else 0,
+                "epoch": ring.epoch_floor,
                 "choice": ring.choice,
                 "placement": ring.saved if ring.placement is None else ring.placement.state(),
                 "slots": ring.slots.state(),
@@ -107,6 +109,7 @@ def restored(text: str) -> PlannerMemory:
             tiering=TieringMemory.from_json(data["tiering"]),
             scaling=ScalingMemory.from_json(data["scaling"]),
             ring=RingMemory(
+                epoch_floor=int(ring["epoch"]),
                 saved=ring["placement"],
                 choice=None if ring["choice"] is None else Choice(ring["choice"]),
                 slots=SlotTable.from_state(ring["slots"]),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from autoscaler.domain.fleet import Replica, ReplicaState
 from autoscaler.planner.departures import Departures
-from autoscaler.planner.placing import Placed, adapters_of
+from autoscaler.planner.placing import Placed, adapters_of, serves_cold
 from autoscaler.planner.residency import Residency
 from autoscaler.planner.scene import Scene
 from autoscaler.planner.views import COLD_GROUP
@@ -68,6 +68,12 @@ def compose(scene: Scene, membership: Membership, placed: Placed, before: RingSn
     """The snapshot for a placement over the ring's own slots, epoch and time left as they were."""
     policy, placement = scene.policy, placed.placement
     standbys = policy.ring.standby_count if policy.ring.overflow is PolicyOverflow.STANDBYS else 0
+    cold, listed = _cold(scene, membership), placement.ranking.adapters
+    exceptions, unserved = _gated(placement, membership, before)
+    if cold and before is not None and before.warm is not None and unserved:
+        # What comes back from the cold group is served there until an owner has it.
+        waiting = unserved - frozenset(before.warm)
+        listed = tuple(a for a in listed if a not in waiting)
     return RingSnapshot(
         fleet=policy.name,
         epoch=before.epoch if before is not None else 0,
@@ -79,10 +85,10 @@ def compose(scene: Scene, membership: Membership, placed: Placed, before: RingSn
         request_floor=policy.ring.request_floor,
         overflow=Overflow(policy.ring.overflow.value),
         standby_count=standbys,
-        exceptions=_gated(placement, membership, before),
+        exceptions=exceptions,
         hot=_hot(scene, membership),
-        cold=None if policy.groups.cold is None else membership.of_group(COLD_GROUP),
-        warm=placement.ranking.adapters,
+        cold=cold,
+        warm=listed,
         base_models=(policy.base_model,),
         unknown=Unknown(policy.ring.unknown.value),
     )
@@ -96,7 +102,7 @@ def keep_placement(scene: Scene, membership: Membership, before: RingSnapshot) -
         before,
         members=membership.members(),
         hot=_hot(scene, membership),
-        cold=None if scene.policy.groups.cold is None else membership.of_group(COLD_GROUP),
+        cold=_cold(scene, membership),
         warm=None if before.warm is None else tuple(a for a in before.warm if a in present),
         exceptions={a: owners for a, owners in {**before.exceptions, **able}.items() if a in present},
     )
@@ -114,10 +120,20 @@ def _still_able(scene: Scene, membership: Membership, before: RingSnapshot) -> d
     names = sorted(lost.intersection(before.warm or ()))
     able = {}
     for adapter, owners in zip(names, Ring(before).assigned_many(names) if names else (), strict=True):
-        have = tuple(s for s in owners if s in holder and _registered(holder[s], adapter))
+        have = tuple(s for s in owners if s in holder and _registered(holder[s], adapter)) or _known_to(holder, adapter)
         if have and have != owners:
             able[adapter] = have
     return able
+
+
+def _cold(scene: Scene, membership: Membership) -> tuple[Member, ...] | None:
+    """The cold group's members that serve, and those that leave; None where the fleet has no such group."""
+    if scene.policy.groups.cold is None:
+        return None
+    members = membership.of_group(COLD_GROUP)
+    return tuple(
+        m for m in members if m.state is MemberState.DRAINING or serves_cold(scene, membership.replicas[m.replica])
+    )
 
 
 def _hot(scene: Scene, membership: Membership) -> dict[str, HotGroup]:
@@ -132,8 +148,10 @@ def _hot(scene: Scene, membership: Membership) -> dict[str, HotGroup]:
     return groups
 
 
-def _gated(placement: Placement, membership: Membership, before: RingSnapshot | None) -> dict[str, tuple[str, ...]]:
-    """The exceptions, with owners that do not serve an adapter yet replaced by those that still do."""
+def _gated(
+    placement: Placement, membership: Membership, before: RingSnapshot | None
+) -> tuple[dict[str, tuple[str, ...]], frozenset[str]]:
+    """The exceptions, owners that do not serve an adapter yet replaced by those that still do; and what nobody does."""
     exceptions = placement.published_exceptions()
     holder = {s.slot: s.replica for s in membership.slots.slots if s.state is SlotState.ACTIVE}
     lacking = {
@@ -153,9 +171,15 @@ def _gated(placement: Placement, membership: Membership, before: RingSnapshot | 
             s for s in dict.fromkeys((*last, *instead))
             if s in holder and s not in wanted and _registered(membership.replicas[holder[s]], adapter)
         ]  # fmt: skip
-        if able or kept:
-            exceptions[adapter] = (*able, *kept)
-    return exceptions
+        named = (*able, *kept) or _known_to({s: membership.replicas[r] for s, r in holder.items()}, adapter)
+        if named:
+            exceptions[adapter] = named
+    return exceptions, frozenset(lacking) - exceptions.keys()
+
+
+def _known_to(holder: Mapping[str, Replica], adapter: str) -> tuple[str, ...]:
+    """Slots that say they have an adapter: for when all its owners lost it at once, and a standby did not."""
+    return tuple(sorted(slot for slot, replica in holder.items() if adapter in (replica.registered or ())))
 
 
 def _registered(replica: Replica, adapter: str) -> bool:

@@ -56,6 +56,9 @@ _REASON_OF = {
     SlotEvent.LEFT: Reason.MEMBER_LEFT,
 }
 
+# At one epoch a tick of 15 s: half a year of them. A router that claims more is not believed.
+_MOST_EPOCHS_LOST = 1_000_000
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RingPlan:
@@ -113,11 +116,12 @@ def plan_ring(
     changed = snapshot is not None and snapshot != published
     epoch, body = _epoch(published), before.body
     if changed and snapshot is not None:
-        epoch, published_at_s = max(observation.ring_epoch, epoch) + 1, scene.now_s
+        epoch, published_at_s = _floor(observation, before) + 1, scene.now_s
         snapshot = stamped(snapshot, epoch, scene.now_s)
         body = encode(snapshot)
     departures = departing.left(departures, _out_of(snapshot, departures), epoch, scene.now_s)
-    acks = Acknowledgement(observation.routers, policy.ring.ack_timeout_s, scene.now_s)
+    newest = max(observation.ring_epoch, _epoch(before.published))
+    acks = Acknowledgement(observation.routers, policy.ring.ack_timeout_s, scene.now_s, newest)
     lag = acks.lag(epoch, published_at_s)
     plan = RingPlan(
         epoch=epoch,
@@ -143,7 +147,8 @@ def plan_ring(
         return _held(plan, published, unseen.why), before
     return plan, replace(
         before, body=body, placement=placed.placement, saved=None, choice=placed.choice, slots=slots,
-        published=snapshot, published_at_s=published_at_s, expected=expected, joining_since_s=joining,
+        published=snapshot, published_at_s=published_at_s, epoch_floor=max(_floor(observation, before), epoch),
+        expected=expected, joining_since_s=joining,
         departures=departures, budget=placed.budget, budget_at_s=scene.now_s,
     )  # fmt: skip
 
@@ -156,6 +161,13 @@ def _held(plan: RingPlan, published: RingSnapshot | None, why: str) -> RingPlan:
 
 def _epoch(snapshot: RingSnapshot | None) -> int:
     return 0 if snapshot is None else snapshot.epoch
+
+
+def _floor(observation: Observation, memory: RingMemory) -> int:
+    """The highest epoch that anybody has: a router takes none that is lower than its own, wherever ours was lost."""
+    known = max(observation.ring_epoch, _epoch(memory.published), memory.epoch_floor)
+    claims = [r.epoch for r in observation.routers if r.epoch <= known + _MOST_EPOCHS_LOST]
+    return max([known, *claims])
 
 
 def _readable(observation: Observation) -> bool:

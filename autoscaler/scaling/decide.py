@@ -132,11 +132,18 @@ def _remember(
             last,
             pending_since_s=_since_when(unready, last.pending_since_s, now_s),
             idle_since_s=_since_when(quiet, last.idle_since_s, now_s),
-            contradicted_since_s=_since_when(disagree(wanted, seen_now), last.contradicted_since_s, now_s),
+            contradicted_since_s=_since_when(_contradicted(wanted, seen_now, last), last.contradicted_since_s, now_s),
             current=group.current_replicas,
             capacity=learn(last.capacity, mine, view.diagnosis, policy, now_s),
         )
     return replace(memory, groups=out, changes_s=tuple(changes))
+
+
+def _contradicted(wanted: GroupDemand, seen: Readings, last: GroupMemory) -> bool:
+    """Whether routers and engines disagree, or did when they were last both heard: silence settles no dispute."""
+    in_dispute = last.contradicted_since_s is not None
+    unheard = not seen.complete or not isinstance(wanted.requests_per_s, Fresh)
+    return disagree(wanted, seen) or (in_dispute and unheard)
 
 
 def _since_when(holds: bool, since_s: float | None, now_s: float) -> float | None:

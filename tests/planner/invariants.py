@@ -17,10 +17,10 @@ TOLD = frozenset({Reason.BOUNDS, Reason.SCHEDULE, Reason.BUDGET, Reason.GROUP_NO
 def check(world: World, plan: FleetPlan, epoch_before: int, seen: Observation | None = None) -> None:
     """Assert all of them about one tick's plan, before its effects are done. `seen`: what it was made from."""
     _epochs_only_grow(plan, epoch_before)
-    _published_owners_serve(world, plan)
+    _published_owners_serve(world, plan, seen)
     _every_warm_adapter_has_an_owner(world, plan)
     _budget_holds(world, plan)
-    _drains_wait_for_routers(world, plan)
+    _drains_wait_for_routers(world, plan, seen or world.observe())
     _unloads_are_out_of_the_ring(world, plan)
     _overrides_end(world, plan)
     if seen is not None:
@@ -36,8 +36,9 @@ def _epochs_only_grow(plan: FleetPlan, before: int) -> None:
             assert decode(effect.body).epoch == effect.epoch
 
 
-def _published_owners_serve(world: World, plan: FleetPlan) -> None:
-    """An owner that a new snapshot names lives, is ready, and has the adapter registered, unless nobody has."""
+def _published_owners_serve(world: World, plan: FleetPlan, seen: Observation | None) -> None:
+    """An owner that a new snapshot names lives, is ready, and has the adapter registered, unless nobody says so."""
+    sightings = world.replicas if seen is None else {r.id: r for r in seen.replicas}
     for effect in plan.effects:
         if not isinstance(effect, PublishRing):
             continue
@@ -47,7 +48,7 @@ def _published_owners_serve(world: World, plan: FleetPlan) -> None:
         for member in ring.snapshot.members:
             assert member.state is not MemberState.ACTIVE or member.replica in serving, f"{member} does not serve"
         for adapter, owners in zip(names, ring.owners_many(names), strict=True):
-            holders = [r for r in serving.values() if adapter in (r.registered or ())]
+            holders = [r for r in sightings.values() if r.id in serving and adapter in (r.registered or ())]
             named = [m.replica for m in owners.members]
             lacking = [name for name in named if adapter not in (serving[name].registered or ())]
             waited_s = world.now_s - min((serving[name].started_at_s for name in lacking), default=world.now_s)
@@ -75,17 +76,16 @@ def _current(world: World, group: str) -> int:
     return world.groups[group].current_replicas if group in world.groups else 0
 
 
-def _drains_wait_for_routers(world: World, plan: FleetPlan) -> None:
+def _drains_wait_for_routers(world: World, plan: FleetPlan, seen: Observation) -> None:
     """Whoever drains or goes is in no snapshot that is published, or that a router still applies."""
     going = {e.replica for e in plan.effects if isinstance(e, Drain)}
     going |= {v for e in plan.effects if isinstance(e, Shrink) for v in e.victims}
     published = () if world.ring is None else decode(world.ring[1]).members
     named = {m.replica for m in published if m.state is MemberState.ACTIVE}
-    routers = world.observe().routers
     for name in going:
         departure = plan.ring.departures[name]
         serves = world.replicas[name].state in (ReplicaState.READY, ReplicaState.DRAINING)
-        heard = all(r.epoch >= departure.left_epoch for r in routers)
+        heard = all(r.epoch >= departure.left_epoch for r in seen.routers)
         assert not serves or (departure.left_epoch and heard), name
         assert not serves or name not in named, f"{name} goes although the published ring names it"
 

@@ -151,9 +151,15 @@ def test_an_idle_group_goes_down_to_its_minimum_and_says_so():
     assert (got.desired, got.reason) == (2, Reason.BOUNDS)
 
 
-def test_no_requests_at_routers_but_work_in_engines_is_not_idle():
+def test_no_requests_at_routers_but_work_in_engines_is_neither_idle_nor_a_reason_to_shrink():
     got = warm(5, replicas(5, CALM), demand(1000.0, requests=0.0))
-    assert (got.desired, got.reason) == (4, Reason.HEADROOM)
+    assert (got.desired, got.reason) == (5, Reason.SIGNALS_CONTRADICT)
+
+
+def test_a_disagreement_is_not_settled_by_engines_that_fall_silent():
+    memory = settled(5, contradicted_since_s=NOON - 300.0)
+    got = warm(5, replicas(5, SILENT), demand(0.0, requests=0.0), memory=memory)
+    assert (got.desired, got.reason) == (5, Reason.SIGNALS_CONTRADICT)
 
 
 def test_routers_and_engines_that_disagree_for_long_keep_the_count():
