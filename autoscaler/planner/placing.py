@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.domain.fleet import ReplicaState, Tier
+from autoscaler.domain.fleet import Replica, ReplicaState, Tier
 from autoscaler.domain.observation import Bools, Catalogue
 from autoscaler.domain.signals import Fresh
 from autoscaler.planner.residency import given_up
@@ -29,7 +29,6 @@ from autoscaler.ring import (
     restore,
     within_budget,
 )
-from autoscaler.tiering import TierPlan
 
 _HOST_FILL = 0.9  # of the host's adapters, as ring.md has it: the rest is for what arrives unasked
 _SLOT_FILL = 0.9  # where all owners fit the adapter slots so far, no slot gets more than it can run without loads
@@ -55,21 +54,40 @@ class Placed:
     budget: float = 0.0
 
 
-def listed_adapters(catalogue: Catalogue, tiers: TierPlan, policy: FleetPolicy) -> Bools:
-    """Which adapters are on the ring (A): warm and hot ones; cold ones too where nothing else could serve them.
+def _listed(scene: Scene) -> Bools:
+    """Which adapters are on the ring (A): warm and hot ones; cold ones too as long as nothing else serves them.
 
-    Without a cold group and without a resolver, a name that is registered nowhere answers 404.
+    Without a resolver a name answers 404 where it is not registered: a cold adapter leaves the ring once every cold
+    replica that routers may be sent to has it.
     """
-    if policy.groups.cold is None and not policy.engine.resolver:
-        return np.ones(len(catalogue.ids), np.bool_)
-    return ~tiers.of(Tier.COLD)[catalogue.tenant_index]
+    catalogue = scene.observation.catalogue
+    cold = scene.tiers.of(Tier.COLD)[catalogue.tenant_index]
+    if scene.policy.engine.resolver or not cold.any():
+        return ~cold
+    known = [r.registered for r in scene.observation.replicas if r.group == COLD_GROUP and serves_cold(scene, r)]
+    ids = np.asarray(catalogue.ids, object)[cold]
+    elsewhere = [bool(known) and all(names is None or a in names for names in known) for a in ids.tolist()]
+    listed = np.ones(len(catalogue.ids), np.bool_)
+    listed[np.flatnonzero(cold)[np.asarray(elsewhere, np.bool_)]] = False
+    return listed
+
+
+def serves_cold(scene: Scene, replica: Replica) -> bool:
+    """Whether a replica of the cold group has every adapter that is off the published ring and could be loaded."""
+    if replica.state is not ReplicaState.READY or replica.id in scene.departures:
+        return False
+    if scene.policy.engine.resolver or replica.registered is None or scene.before.published is None:
+        return True
+    failed = scene.observation.ledger.failed.get(replica.id, {})
+    hopeless = {adapter for adapter, failure in failed.items() if given_up(failure)}
+    return _cold_adapters(scene) - frozenset(scene.before.published.warm or ()) <= replica.registered | hopeless
 
 
 def place_adapters(scene: Scene, slots: SlotTable) -> Placed:
     """Place what is listed over every slot that is, or is about to be, on the ring."""
     policy, before, catalogue = scene.policy, scene.before, scene.observation.catalogue
     wanted = _wanted_slots(scene, slots)
-    mask = listed_adapters(catalogue, scene.tiers, policy)
+    mask = _listed(scene)
     adapters = catalogue.ids if mask.all() else tuple(np.asarray(catalogue.ids, object)[mask].tolist())
     previous = before.placement
     if previous is None and before.saved is not None:

@@ -8,7 +8,7 @@ from autoscaler.domain.decisions import Drain, Grow, LoadAdapter, PublishRing, R
 from autoscaler.domain.fleet import EngineLimits, Override, PauseMode, ReplicaState, Tier
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.planner import PlannerMemory, checkpoint, plan, restored
-from autoscaler.policy.groups import Engine
+from autoscaler.policy.groups import ColdGroup, Engine
 from autoscaler.policy.steps import TenantSlo
 from autoscaler.policy.words import Actuation, Isolation, Mode
 from autoscaler.ring import MemberState, Ring, ring_diff
@@ -397,3 +397,53 @@ def test_a_replica_whose_engine_was_not_heard_yet_does_not_shrink_the_others_pla
     world._change("warm-004", limits=EngineLimits())
     decided = world.tick()
     assert (before, decided.ring.placement.replication) == (2, 2)
+
+
+def with_cold_group() -> World:
+    """Four warm replicas and a cold one, engines without a resolver."""
+    base = policy()
+    world = World(replace(base, groups=replace(base.groups, cold=ColdGroup(min_replicas=1))), catalogue(24))
+    world.start("warm", 4)
+    world.start("cold", 1, Tier.COLD)
+    for _ in range(6):
+        world.tick()
+    return world
+
+
+def answers(world: World, adapter: str) -> bool:
+    """Whether each replica that routers may send the adapter to has it."""
+    snapshot = world.snapshot()
+    ring = Ring(snapshot)
+    on_ring = adapter in (snapshot.warm or ())
+    members = ring.owners(adapter).members if on_ring else snapshot.cold or ()
+    return bool(members) and all(adapter in (world.replicas[m.replica].registered or ()) for m in members)
+
+
+def test_an_adapter_leaves_the_ring_once_the_cold_group_has_it_and_comes_back_once_an_owner_has():
+    world = with_cold_group()
+    word = Override("t003", Tier.COLD, "contract ended", "ann", world.now_s, world.now_s + 1e6)
+    world.overrides = (word,)
+    for _ in range(6):
+        world.tick()
+        assert answers(world, "t003")
+    assert "t003" not in (world.snapshot().warm or ())
+    assert "t003" in (world.replicas["cold-004"].registered or ())
+    world.overrides = (replace(word, tier=Tier.WARM),)
+    for _ in range(6):
+        world.tick()
+        assert answers(world, "t003")
+    assert "t003" in (world.snapshot().warm or ())
+
+
+def test_a_cold_replica_that_lost_its_adapters_is_not_named_until_it_has_them():
+    world = with_cold_group()
+    world.overrides = (Override("t003", Tier.COLD, "contract ended", "ann", world.now_s, world.now_s + 1e6),)
+    for _ in range(6):
+        world.tick()
+    world._change("cold-004", registered=frozenset())
+    world.loaded.pop("cold-004", None)
+    for _ in range(6):
+        world.tick()
+        assert answers(world, "t003")
+    assert [m.replica for m in world.snapshot().cold or ()] == ["cold-004"]
+    assert "t003" not in (world.snapshot().warm or ())
