@@ -1,0 +1,294 @@
+"""How quick the dashboard is on a large fleet, in a real browser, beside a plain `st.dataframe` of the same rows.
+
+    python -m benchmarks.dashboard --tenants 5000 --replicas 64 [--viewers 20] [--json]
+
+First paint: from asking for the page's address, in a new tab of a browser that was there before, to its first banner,
+table or list; the server is warm. Interaction: from a click or a key to what it should change. Medians of five.
+Viewers: tabs that each watch a page, live; the controller's mean tick without and with them. Browsers would be on other
+machines than the controller, and share this one's cores with it: they and the dashboard run at the lowest priority.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from benchmarks.dashboard_fleet import FLEET, TICK_S
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNS = 5
+SETTLE_TICKS, MEASURED_TICKS = 12, 20
+PAINTED = ".la-banner, .la-table, [data-testid=stDataFrame] canvas"
+PLAIN = """
+    import httpx, os, pandas as pd, streamlit as st
+    url, token = os.environ["LORA_AUTOSCALER_URL"], os.environ["LORA_AUTOSCALER_TOKEN"]
+    rows, cursor = [], ""
+    while cursor is not None:
+        answer = httpx.get(f"{url}/v1/fleets/FLEET/tenants", params={"limit": 1000, "cursor": cursor},
+                           headers={"Authorization": f"Bearer {token}"}, timeout=60).json()
+        rows, cursor = rows + answer["items"], answer["next_cursor"]
+    st.dataframe(pd.DataFrame(rows))
+"""
+
+
+def _click(role: str, name: str) -> Callable[[Page], None]:
+    return lambda page: page.get_by_role(role, name=name, exact=True).first.click()  # type: ignore[arg-type]
+
+
+def _shows(text: str) -> Callable[[Page], None]:
+    return lambda page: page.get_by_text(text).first.wait_for()
+
+
+def _type(label: str, text: str) -> Callable[[Page], None]:
+    def act(page: Page) -> None:
+        page.get_by_label(label, exact=True).first.fill(text)
+        page.keyboard.press("Enter")
+
+    return act
+
+
+_Step = Callable[[Page], None]
+PAGES: dict[str, tuple[str, _Step, _Step]] = {
+    "fleet": ("", _click("link", "Tenants"), lambda page: page.get_by_role("heading", name="Tenants").wait_for()),
+    "tenants": ("tenants", _type("Search", "tenant-0049"), _shows("of 100 tenants")),
+    "noisy-neighbours": (
+        "noisy-neighbours", _click("link", "Ring"), lambda page: page.get_by_role("heading", name="Ring").wait_for()
+    ),
+    "adapter-thrash": (
+        "adapter-thrash", _click("link", "Cost"), lambda page: page.get_by_role("heading", name="Cost").wait_for()
+    ),
+    "ring": ("ring", _type("Who owns an adapter", "tenant-004999"), _shows("tenant-004999")),
+    "decisions": ("decisions", _type("Explain", "tenant/tenant-000007"), _shows("What would change it")),
+    "overrides": (
+        "overrides", _click("link", "Fleet"), lambda page: page.get_by_role("heading", name="Fleet").wait_for()
+    ),
+    "cost": ("cost", _type("Price of a replica-hour, $", "2.5"), _shows("Per month at this size")),
+}  # fmt: skip
+
+
+def main() -> None:
+    told = _arguments()
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        sys.exit("chromium is not here; install what Debian calls chromium")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        fleet = stack.enter_context(_fleet(folder, told.tenants, told.replicas))
+        environment = {"LORA_AUTOSCALER_URL": fleet.url, "LORA_AUTOSCALER_TOKEN": fleet.token}
+        app = stack.enter_context(_streamlit(ROOT / "dashboard" / "app.py", environment, folder))
+        plain_file = folder / "plain.py"
+        plain_file.write_text(textwrap.dedent(PLAIN).replace("FLEET", FLEET))
+        plain = stack.enter_context(_streamlit(plain_file, environment, folder))
+        playwright = stack.enter_context(sync_playwright())
+        arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        stack.callback(browser.close)
+        result: dict[str, Any] = {"tenants": told.tenants, "replicas": told.replicas}
+        result["pages"] = {name: _page(browser, app, *steps) for name, steps in PAGES.items()}
+        result["plain_dataframe"] = {"first_paint_s": median(_paints(browser, plain.url))}
+        result["viewers"] = _viewers(browser, app, fleet, told.viewers)
+    _say(result)
+    if told.json:
+        print(json.dumps(result))
+
+
+class Fleet:
+    """The controller process that is looked at."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url, self.token = url, token
+
+    def ticks(self) -> tuple[float, float]:
+        """Ticks so far, and the seconds that they took together."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        spent = re.findall(r"^lora_autoscaler_tick_duration_seconds_sum\{.*\} (\S+)$", text, re.MULTILINE)
+        count = re.findall(
+            r"^lora_autoscaler_tick_duration_seconds_count\{.*step=\"decide\".*\} (\S+)$", text, re.MULTILINE
+        )
+        return (float(count[0]) if count else 0.0), sum(map(float, spent))
+
+    def mean_tick_s(self, ticks: int) -> float:
+        """Mean of the next so many ticks."""
+        before = self.ticks()
+        _until(lambda: self.ticks()[0] >= before[0] + ticks, 20 * TICK_S * ticks, every_s=TICK_S / 4)
+        after = self.ticks()
+        return (after[1] - before[1]) / (after[0] - before[0])
+
+
+@contextmanager
+def _fleet(folder: Path, tenants: int, replicas: int) -> Iterator[Fleet]:
+    port = _free_port()
+    argv = [sys.executable, "-m", "benchmarks.dashboard_fleet", "--port", str(port), "--state", str(folder / "state"),
+            "--tenants", str(tenants), "--replicas", str(replicas)]  # fmt: skip
+    with _running(argv, {}, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        fleet = Fleet(f"http://127.0.0.1:{port}", json.loads(process.stdout.readline())["reader"])
+        _until(lambda: _answers(f"{fleet.url}/readyz") and fleet.ticks()[0] >= SETTLE_TICKS, 300)
+        yield fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """A Streamlit server."""
+
+    url: str
+    pid: int
+
+    def cpu_s(self) -> float:
+        """Processor seconds that it used so far."""
+        ticks = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def _streamlit(script: Path, environment: dict[str, str], folder: Path) -> Iterator[Dashboard]:
+    port = _free_port()
+    argv = ["nice", "-n", "19", sys.executable, "-m", "streamlit", "run", str(script), "--server.port", str(port),
+            "--server.address", "127.0.0.1", "--server.headless", "true"]  # fmt: skip
+    with (
+        (folder / f"{script.stem}.log").open("wb") as log,
+        _running(argv, environment, stdout=log, stderr=log) as process,
+    ):
+        _until(lambda: _answers(f"http://127.0.0.1:{port}/_stcore/health"), 60)
+        yield Dashboard(f"http://127.0.0.1:{port}", process.pid)
+
+
+@contextmanager
+def _running(argv: list[str], environment: dict[str, str], **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(argv, cwd=ROOT, env={**os.environ, **environment}, **streams)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _paints(browser: Browser, url: str) -> list[float]:
+    """Seconds to the first content in a new tab, after one visit that warms server and browser."""
+    with _context(browser) as context:
+        spent = []
+        for _ in range(RUNS + 1):
+            page = context.new_page()
+            started = time.perf_counter()
+            page.goto(url, wait_until="commit")
+            page.locator(PAINTED).first.wait_for()
+            spent.append(time.perf_counter() - started)
+            page.close()
+    return spent[1:]
+
+
+def _page(browser: Browser, app: Dashboard, path: str, act: _Step, shows: _Step) -> dict[str, float]:
+    url = f"{app.url}/{path}?fleet={FLEET}"
+    with _context(browser) as context:
+        spent = []
+        for _ in range(RUNS):
+            page = context.new_page()
+            page.goto(url, wait_until="commit")
+            page.locator(PAINTED).first.wait_for()
+            page.wait_for_timeout(1500)  # what one reads before one clicks
+            started = time.perf_counter()
+            act(page)
+            shows(page)
+            spent.append(time.perf_counter() - started)
+            page.close()
+    before_s = app.cpu_s()
+    paints = _paints(browser, url)
+    used_s = (app.cpu_s() - before_s) / len(paints)
+    found = {"first_paint_s": median(paints), "interaction_s": median(spent), "server_cpu_s": used_s}
+    print(f"  /{path:<18} {found}", file=sys.stderr, flush=True)
+    return found
+
+
+def _viewers(browser: Browser, app: Dashboard, fleet: Fleet, count: int) -> dict[str, float]:
+    """The controller's mean tick alone, with tabs that watch, and alone again."""
+    alone_s = [fleet.mean_tick_s(MEASURED_TICKS)]
+    with ExitStack() as stack:
+        paths = [path for path, _, _ in PAGES.values()]
+        for number in range(count):
+            page = stack.enter_context(_context(browser)).new_page()
+            page.goto(f"{app.url}/{paths[number % len(paths)]}?fleet={FLEET}", wait_until="commit")
+            page.locator(PAINTED).first.wait_for(timeout=120_000)
+        watched_s = fleet.mean_tick_s(MEASURED_TICKS)
+    alone_s.append(fleet.mean_tick_s(MEASURED_TICKS))
+    return {
+        "viewers": count,
+        "tick_alone_s": min(alone_s),
+        "tick_alone_again_s": max(alone_s),
+        "tick_watched_s": watched_s,
+    }
+
+
+@contextmanager
+def _context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, timezone_id="Europe/Zurich")
+    context.set_default_timeout(60_000)
+    try:
+        yield context
+    finally:
+        context.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(url: str) -> bool:
+    with suppress(OSError), urllib.request.urlopen(url, timeout=5):
+        return True
+    return False
+
+
+def _until(condition: Callable[[], bool], timeout_s: float, every_s: float = 0.2) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nothing after {timeout_s:.0f} s")
+        time.sleep(every_s)
+
+
+def _say(result: dict[str, Any]) -> None:
+    print(f"{result['tenants']:,} tenants, {result['replicas']} replicas; medians of {RUNS}")
+    for name, figures in result["pages"].items():
+        print(
+            f"  {name:<18} first paint {figures['first_paint_s']:.2f} s, interaction {figures['interaction_s']:.2f} s"
+        )
+    print(f"  plain st.dataframe first paint {result['plain_dataframe']['first_paint_s']:.2f} s")
+    seen = result["viewers"]
+    print(
+        f"  tick {seen['tick_alone_s']:.3f} s alone (again: {seen['tick_alone_again_s']:.3f} s), "
+        f"{seen['tick_watched_s']:.3f} s with {seen['viewers']} viewers"
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tenants", type=int, default=5000)
+    parser.add_argument("--replicas", type=int, default=64)
+    parser.add_argument("--viewers", type=int, default=20)
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
