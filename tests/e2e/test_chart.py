@@ -15,7 +15,7 @@ from tests.e2e.parts.commands import CommandFailedError, helm
 
 CHART = Path(__file__).resolve().parents[2] / "helm" / "lora-autoscaler"
 CHAT = {"chat": {"baseModel": "llama", "groups": {"warm": {"target": {"name": "chat-warm"}}}}}
-RIGHTS = ("scale", "slots", "readinessGate", "declaredHotGroups")
+RIGHTS = ("scale", "slots", "readinessGate", "declaredHotGroups", "crds", "events", "authDelegator")
 VALUES: dict[str, dict[str, Any]] = {
     "nothing": {},
     "advice": {"policies": CHAT},
@@ -36,10 +36,9 @@ VALUES: dict[str, dict[str, Any]] = {
             "targets": [{"apiGroup": "leaderworkerset.x-k8s.io", "resource": "leaderworkersets"}],
         },
     },
-    "volume": {
+    "images by digest": {
         "policies": CHAT,
         "tokensSecret": "tokens",
-        "persistence": {"existingClaim": "state"},
         "image": {"digest": "sha256:" + "0" * 64},
         "settings": {"metrics": {"source": "prometheus", "prometheus": {"url": "http://prometheus:9090"}}},
         "nodeSelector": {"pool": "system"},
@@ -108,7 +107,7 @@ def test_advice_may_change_nothing_but_its_own_lease_and_state(tmp_path: Path) -
     named = [
         r.get("resourceNames") for role in of_kind(manifests, "Role") for r in role["rules"] if "update" in r["verbs"]
     ]
-    assert named == [["release"], ["chat-ring", "chat-state"]]
+    assert named == [["release"], ["chat-ring", "chat-state", "chat-loads", "release-operators"]]
     assert not of_kind(manifests, "ClusterRole")
 
 
@@ -119,11 +118,24 @@ def test_advice_may_change_nothing_but_its_own_lease_and_state(tmp_path: Path) -
         ("slots", {("pods", "patch")}),
         ("readinessGate", {("pods/status", "patch")}),
         ("declaredHotGroups", {("deployments", "patch"), ("statefulsets", "patch")}),
+        (
+            "crds",
+            {("tieroverrides", v) for v in ("get", "list", "watch", "create", "update", "delete", "act-for-others")}
+            | {("tieroverrides/status", "patch")},
+        ),
+        ("events", {("events", "create")}),
+        ("authDelegator", set()),
     ],
 )
 def test_each_right_gives_what_it_says(right: str, gives: set[tuple[str, str]], tmp_path: Path) -> None:
     advice = rights(rendered(tmp_path, VALUES["advice"]))
     assert rights(rendered(tmp_path, {"policies": CHAT, "rbac": {right: True}})) - advice == gives
+
+
+def test_a_right_beyond_the_namespace_is_bound_only_where_callers_are_to_be_asked_for(tmp_path: Path) -> None:
+    (binding,) = of_kind(rendered(tmp_path, {"policies": CHAT, "rbac": {"authDelegator": True}}), "ClusterRoleBinding")
+    assert binding["roleRef"]["name"] == "system:auth-delegator"
+    assert not of_kind(rendered(tmp_path, VALUES["advice"]), "ClusterRoleBinding")
 
 
 def test_no_role_where_none_is_to_be_made(tmp_path: Path) -> None:

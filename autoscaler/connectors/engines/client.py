@@ -79,6 +79,10 @@ class HttpEngines:
         """What this controller loaded on which replica, what failed, and what others loaded."""
         return self._book.ledger()
 
+    def recall(self) -> None:
+        """Take over what another instance has loaded meanwhile; the next lists say whether it is still there."""
+        self._book.recall()
+
     def keep(self, replicas: frozenset[str]) -> None:
         """Forget replicas that are gone from the platform."""
         self._book.keep(replicas)

@@ -85,7 +85,12 @@ class LoadBook:
         self._memory = memory
         self._backoff_s = backoff_s
         self._processes: dict[str, _Process] = {}
-        for entry in memory.loads(fleet):
+        self.recall()
+
+    def recall(self) -> None:
+        """Begin anew from the memory: at the start, and while another instance leads and loads."""
+        self._processes = {}
+        for entry in self._memory.loads(self._fleet):
             process = self._processes.setdefault(entry.replica, _Process(entry.started_at_s))
             # Whether it was answered is not known: the engine's list will tell.
             process.begun[entry.adapter] = entry.revision

@@ -51,4 +51,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [autoscaling]
   resources: [horizontalpodautoscalers]
   verbs: [list, watch]
+{{- if .Values.rbac.events }}
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+{{- end }}
 {{- end -}}

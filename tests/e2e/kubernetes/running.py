@@ -6,8 +6,9 @@ import json
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,7 +67,10 @@ def policy(
 class Controller(Server):
     """`lora-autoscaler run` against the control plane, as whoever the kubeconfig is."""
 
-    def __init__(self, directory: Path, kubeconfig: Path, namespace: str, lease_s: float = 3.0) -> None:
+    def __init__(
+        self, directory: Path, kubeconfig: Path, namespace: str, lease_s: float = 3.0, **cluster: object
+    ) -> None:
+        """`cluster`: more of the settings' `kubernetes`."""
         directory.mkdir(parents=True, exist_ok=True)
         self.port, self.policies = free_port(), directory / "policies"
         self.policies.mkdir(exist_ok=True)
@@ -74,7 +78,7 @@ class Controller(Server):
             "platform": "kubernetes",
             "listen": {"port": self.port},
             "lease": f"{lease_s:g}s",
-            "kubernetes": {"kubeconfig": str(kubeconfig), "namespace": namespace, "checkpointEvery": "1s"},
+            "kubernetes": {"kubeconfig": str(kubeconfig), "namespace": namespace, "checkpointEvery": "1s", **cluster},
         }
         (directory / "settings.yaml").write_text(yaml.safe_dump(settings))
         program = str(Path(sys.executable).with_name("lora-autoscaler"))
@@ -93,15 +97,25 @@ class Controller(Server):
         line = next(line for line in self.log.read_text().splitlines() if "operator " in line)
         return line.partition("operator ")[2].split()[0]
 
-    def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """An answer of its API."""
-        request = urllib.request.Request(
-            f"http://{LOOPBACK}:{self.port}{path}",
-            None if body is None else json.dumps(body).encode(),
-            {"Authorization": f"Bearer {self.token()}", "Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return json.load(answer)
+    def ask(
+        self,
+        path: str,
+        body: dict[str, Any] | None = None,
+        method: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """An answer of its API; as the operator whose token it printed, unless `headers` say otherwise."""
+        told = {"Content-Type": "application/json", **(headers or {})}
+        if "Authorization" not in told:
+            told["Authorization"] = f"Bearer {self.token()}"
+        content = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://{LOOPBACK}:{self.port}{path}", content, told, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as refused:
+            refused.add_note(refused.read().decode(errors="replace"))
+            raise
 
     def group(self, name: str = "warm") -> Any:
         """A group as its API shows it."""
