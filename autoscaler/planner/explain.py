@@ -140,7 +140,7 @@ def _adapter(name: str, known: _Known) -> Explanation:
     rank = catalogue.ranks[row]
     facts = [
         f"Its source is {catalogue.sources[row] or 'not given'}, its rank {rank or 'unknown'}, its tenant {tenant}.",
-        f"It is registered on {len(registered)} replicas: {_listed(registered)}.",
+        f"Replicas that have it registered: {len(registered)} ({_listed(registered)}).",
         *(f"A load failed on {failure}" for failure in failures),
     ]
     tier = known.plan.tiers.tier(tenant)
@@ -203,7 +203,7 @@ def _replica(name: str, known: _Known) -> Explanation:
     residency = known.plan.ring.residency
     expected, lack = residency.expected.get(name, frozenset()), residency.lacks.get(name)
     facts = [
-        f"It should hold {len(expected)} adapters and lacks {len(lack.absent) if lack else 0}; "
+        f"Adapters that it should hold: {len(expected)}, of which it lacks {len(lack.absent) if lack else 0}; "
         f"{'its list is unknown' if replica.registered is None else f'{len(replica.registered)} are registered'}; "
         f"it has {replica.limits.max_loras} adapter slots and {replica.limits.max_cpu_loras} places in host memory.",
         _gauges(replica),
@@ -274,7 +274,7 @@ def _listed(names: Iterable[str], most: int = 5) -> str:
 
 def _failure(failure: LoadFailure) -> str:
     again = "and will not be tried again" if math.isinf(failure.retry_at_s) else "and is tried again"
-    return f"{failure.error} ({failure.attempts} attempts, {again})."
+    return f"{failure.error} (attempts: {failure.attempts}, {again})."
 
 
 def _signal(signal: Signal) -> str:

@@ -288,7 +288,7 @@ def _load_failures(observation: Observation, residency: Residency) -> Iterable[C
     for adapter, names in sorted(on.items()):
         failure = observation.ledger.failed[names[0]][adapter]
         again = "not again until its source or revision changes" if final(failure) else "again every few minutes"
-        text = f"{', '.join(names[:5])} cannot load {adapter} ({failure.attempts} attempts, {again}): {failure.error}"
+        text = f"{', '.join(names[:5])} cannot load {adapter} (attempts: {failure.attempts}, {again}): {failure.error}"
         yield Condition(f"AdapterFailed/{adapter}", text)
 
 
@@ -305,14 +305,14 @@ def _trail(
         change = f"owners per adapter {before.replication} -> {placed.placement.replication}"
         steps.append(Step(Reason.REPLICATION_CHANGED, placed.placement.replication, change))
     if placed.moves:
-        text = f"{placed.moves} moves, weighing {placed.cost:.1f}; {placed.budget:.0f} left in the churn budget"
+        text = f"moves: {placed.moves}, weighing {placed.cost:.1f}; {placed.budget:.0f} left in the churn budget"
         steps.append(Step(Reason.REBALANCED, placed.moves, text))
     if placed.deferred:
-        text = f"{len(placed.deferred)} adapters wait for the churn budget ({placed.budget:.1f} left)"
+        text = f"adapters that wait for the churn budget: {len(placed.deferred)} ({placed.budget:.1f} left)"
         steps.append(Step(Reason.CHURN_BUDGET, len(placed.deferred), text))
     waiting = sorted(joining)
     if waiting:
-        text = f"{len(waiting)} replicas load their adapters before they join: {', '.join(waiting[:5])}"
+        text = f"replicas that load their adapters before they join: {len(waiting)} ({', '.join(waiting[:5])})"
         steps.append(Step(Reason.AWAITING_RESIDENCY, len(waiting), text))
     if epoch is not None and not steps:
         steps.append(Step(Reason.TIERS_CHANGED, epoch, "tiers, groups or the catalogue changed what routers may name"))

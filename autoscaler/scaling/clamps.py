@@ -45,10 +45,10 @@ def _pending_guard(scene: Scene, need: Step) -> Step | None:
     guard = scene.policy.scaling.scale_out.pending_guard_s
     waiting = f"for {scene.pending_s:.0f} s of at most {guard:.0f} s"
     if readings.unplaced:
-        text = f"{readings.unplaced} replicas have no machine yet ({waiting})"
+        text = f"replicas without a machine yet: {readings.unplaced} ({waiting})"
         return Step(Reason.PENDING_REPLICAS, scene.current, f"{text}: stays at {scene.current}")
     if need.reason in PRESSURE:
-        text = f"{readings.unready} replicas are still starting ({waiting}), and this pressure is of those that run"
+        text = f"replicas still starting: {readings.unready} ({waiting}), and this pressure is of those that run"
         return Step(Reason.PENDING_REPLICAS, scene.current, f"{text}: stays at {scene.current}")
     return None
 

@@ -192,8 +192,8 @@ def _conditions(scenes: list[Scene]) -> dict[str, str]:
         name = scene.group.name
         if scene.stuck:
             out[f"ReplicasStuck/{name}"] = (
-                f"{scene.readings.unready} replicas of {name} are not ready after {scene.pending_s:.0f} s; "
-                "look at their pods' events: they are not waited for any more"
+                f"replicas of {name} not ready after {scene.pending_s:.0f} s: {scene.readings.unready}; look at the "
+                "events of its pods: nobody waits for them any more"
             )
         if scene.group.foreign_actor:
             out[f"ForeignActor/{name}"] = (

@@ -35,7 +35,7 @@ def pending(scene: Scene, n: int) -> Step | None:
     """Nothing is on its way, unless the group is idle or what is pending is stuck."""
     if not scene.readings.unready or scene.idle or scene.stuck:
         return None
-    return _keep(scene, Reason.PENDING_REPLICAS, f"{scene.readings.unready} replicas are not ready yet")
+    return _keep(scene, Reason.PENDING_REPLICAS, f"replicas not ready yet: {scene.readings.unready}")
 
 
 def load(scene: Scene, n: int) -> Step | None:
@@ -101,7 +101,7 @@ def stabilised(scene: Scene, n: int) -> Step | None:
     highest = max((need for _, need in scene.memory.needs), default=n)
     if highest <= n:
         return None
-    return _keep(scene, Reason.STABILISING, f"{highest} replicas were needed within the last {window:.0f} s")
+    return _keep(scene, Reason.STABILISING, f"the last {window:.0f} s needed up to {highest}")
 
 
 def churn(scene: Scene, n: int) -> Step | None:

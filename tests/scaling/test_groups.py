@@ -161,5 +161,5 @@ def test_stuck_replicas_are_a_condition():
     seen = replicas(4) + replicas(1, SILENT, state=ReplicaState.PENDING, first=4)
     view = ScaleView({"warm": Group("warm", Tier.WARM, 5)}, seen, {"warm": demand()})
     memory = settled(5, pending_since_s=NOON - 900.0)
-    assert "1 replicas of warm are not ready after 900 s" in conditions_of(view, memory)["ReplicasStuck/warm"]
+    assert "replicas of warm not ready after 900 s: 1" in conditions_of(view, memory)["ReplicasStuck/warm"]
     assert conditions_of(view, settled(5, pending_since_s=NOON - 899.0)) == {}

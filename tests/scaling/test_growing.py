@@ -115,7 +115,7 @@ def test_pending_replicas_count_as_no_load():
 def test_pods_that_do_not_exist_yet_are_pending_too():
     got = warm(6, replicas(4, signals(waiting=20)))
     assert (got.desired, got.reason) == (6, Reason.PENDING_REPLICAS)
-    assert "2 replicas have no machine yet" in got.trail[-1].message
+    assert "replicas without a machine yet: 2" in got.trail[-1].message
 
 
 def test_a_failed_replica_is_not_waited_for():

@@ -106,7 +106,7 @@ def test_a_stuck_replica_keeps_nothing():
 def test_a_higher_need_within_the_window_keeps_the_count():
     got = warm(5, replicas(5, CALM), demand(1000.0), memory=settled(5, needs=((NOON - 200.0, 5),)))
     assert (got.desired, got.reason) == (5, Reason.STABILISING)
-    assert "5 replicas were needed within the last 300 s" in got.trail[-1].message
+    assert "the last 300 s needed up to 5" in got.trail[-1].message
 
 
 def test_a_need_before_the_window_is_forgotten():

@@ -140,7 +140,7 @@ def test_a_load_that_fails_for_ever_on_one_replica_goes_to_another_slot():
     while "AdapterFailed/t004" not in conditions(decided := world.step()):
         assert world.now_s - began_s < 400.0
     told = conditions(decided)["AdapterFailed/t004"]
-    assert told == (f"{unlucky} cannot load t004 (5 attempts, again every few minutes): 503: no space left on device")
+    assert told == (f"{unlucky} cannot load t004 (attempts: 5, again every few minutes): 503: no space left on device")
     tries = [t for t, r, a in world.attempts if r == unlucky and a == "t004"][1:]
     waits = [after - before for before, after in pairwise(tries)]
     assert waits == sorted(waits)
