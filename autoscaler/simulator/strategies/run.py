@@ -1,0 +1,131 @@
+"""Puts one strategy before one scenario: the same traffic, engines, metrics and delays for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from autoscaler.policy.groups import StatedLimits
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.simulator.fleet.controlled import ControlledFleet
+from autoscaler.simulator.fleet.engines import EngineFleet, FleetShape
+from autoscaler.simulator.fleet.platform import Platform, PlatformSettings
+from autoscaler.simulator.fleet.scraping import ScrapeSettings
+from autoscaler.simulator.fleet.stream import ArrivalStream
+from autoscaler.simulator.fleet.tables import Level, least_requests
+from autoscaler.simulator.strategies.outcome import Outcome, Recorder
+from autoscaler.simulator.strategies.peers import POOL, Peer, PeerFleet
+from autoscaler.simulator.strategies.scalers import Bounds
+from autoscaler.simulator.strategies.scenario import Scenario
+
+_SPARE_PLACES = 4  # engines that drain while others start
+Progress = Callable[[float], None]
+
+
+class Stage:
+    """A scenario ready to be played: engines, platform, recorder."""
+
+    def __init__(self, scenario: Scenario, *, loads_are_free: bool = False) -> None:
+        self.scenario = scenario
+        self.names = scenario.trace.adapters
+        shape = FleetShape(
+            places=max(scenario.most, scenario.replicas) + _SPARE_PLACES,
+            adapters=len(self.names),
+            routers=scenario.routers,
+            target_ttft_s=scenario.target_ttft_s,
+            loads_are_free=loads_are_free,
+        )
+        self.engines = EngineFleet(scenario.engine_profile, scenario.limits, shape, scenario.seed)
+        arrivals = scenario.traffic.arrivals(scenario.trace, scenario.seconds, scenario.seed)
+        self.stream = ArrivalStream(arrivals)
+        settings = PlatformSettings(startup_s=scenario.start_takes_s, warm_with=scenario.popularity)
+        self.platform = Platform(self.engines, self.stream, settings, scenario.limits)
+        self.recorder = Recorder(
+            self.platform, self.names, scenario.popularity, warmup_s=scenario.warmup_s,
+            interval_s=max(15.0, min(60.0, scenario.seconds / 120)),
+        )  # fmt: skip
+        self.scraping = ScrapeSettings(loss_ratio=scenario.scrape_loss_ratio, seed=scenario.seed)
+
+    def play(self, progress: Progress = lambda share: None) -> None:
+        """Run to the end, telling the share done."""
+        seconds, parts = self.scenario.seconds, 200
+        for part in range(1, parts + 1):
+            self.platform.run(seconds * part / parts)
+            progress(part / parts)
+
+
+def run_peer(
+    scenario: Scenario, name: str, peer: Peer, settings: dict[str, Any], progress: Progress = lambda share: None
+) -> Outcome:
+    """One peer."""
+    stage = Stage(scenario)
+    stage.platform.resize(POOL, scenario.replicas, now=True)
+    fleet = PeerFleet(stage.platform, peer, stage.names, Bounds(scenario.least, scenario.most), stage.scraping)
+    stage.play(progress)
+    return stage.recorder.outcome(name, settings, moves=0, tier_changes=0, resizes=fleet.resizes)
+
+
+def run_ours(
+    scenario: Scenario, name: str, policy: FleetPolicy, settings: dict[str, Any], level: Level = Level.ENVOY,
+    progress: Progress = lambda share: None,
+) -> Outcome:  # fmt: skip
+    """The product: its controller, with this policy, and routers at this level. The scenario gives limits and bounds.
+
+    Until the first ring is published routers go by least requests, as they do while a policy only advises.
+    """
+    stage = Stage(scenario)
+    platform = stage.platform
+    platform.resize("warm", scenario.replicas, now=True)
+    pool = [m.place for m in platform.serving()]
+    platform.engines.route(least_requests(pool, len(stage.names), 2))
+    loop = asyncio.new_event_loop()
+    try:
+        fleet = ControlledFleet(platform, fitted(policy, scenario), stage.names, stage.scraping, level, loop)
+        stage.recorder.moves = lambda: fleet.counted.moves
+        stage.recorder.tiers = lambda: _tiers(fleet)
+        before = [0, 0]
+
+        def begin() -> None:
+            before[:] = [fleet.counted.moves, fleet.counted.tier_changes]
+
+        platform.calendar.at(scenario.warmup_s, begin)
+        tick_s = fleet.policy.tick_interval_s
+        platform.calendar.every(tick_s, tick_s, fleet.tick)
+        stage.play(progress)
+        fleet.close()
+    finally:
+        loop.close()
+    counted = fleet.counted
+    outcome = stage.recorder.outcome(
+        name, settings, moves=counted.moves - before[0], tier_changes=counted.tier_changes - before[1],
+        resizes=counted.resizes,
+    )  # fmt: skip
+    records = fleet.decisions.read("", limit=400)
+    told = tuple(
+        {"at_s": r.at_s, "step": r.step, "subject": r.subject, "reason": r.reason.value, "before": r.before,
+         "after": r.after, "message": r.message}
+        for r in records
+    )  # fmt: skip
+    return replace(outcome, decisions=told)
+
+
+def fitted(policy: FleetPolicy, scenario: Scenario) -> FleetPolicy:
+    """The policy with what the scenario says of engines, bounds, SLO and start; all else is the policy's."""
+    limits = StatedLimits(
+        max_loras=scenario.limits.max_loras, max_cpu_loras=scenario.limits.max_cpu_loras,
+        max_lora_rank=scenario.limits.max_lora_rank, max_num_seqs=scenario.limits.max_num_seqs,
+    )  # fmt: skip
+    warm = replace(policy.groups.warm, min_replicas=scenario.least, max_replicas=scenario.most)
+    groups = replace(policy.groups, warm=warm)
+    budget = replace(policy.budget, max_replicas_total=max(scenario.most, policy.groups.warm.min_replicas))
+    scaling = replace(policy.scaling, startup_s=scenario.start_takes_s)
+    slo = replace(policy.slo, ttft_s=scenario.target_ttft_s, objective_ratio=scenario.objective_ratio)
+    engine = replace(policy.engine, limits=limits, resolver=True)
+    return replace(policy, groups=groups, budget=budget, scaling=scaling, slo=slo, engine=engine)
+
+
+def _tiers(fleet: ControlledFleet) -> dict[str, int]:
+    view = fleet.latest
+    return {} if view is None else {tier.value: n for tier, n in view.plan.tiers.counts().items()}
