@@ -362,7 +362,7 @@ def noisy_neighbours(view: FleetView) -> list[Json]:
             "effect_s": number(f.effect.mean_s), "effect_low_s": number(f.effect.low_s),
             "effect_high_s": number(f.effect.high_s), "samples": f.effect.samples,
             "missing": f.effect.missing or None, "others": list(f.others), "harm": f.harm,
-            "evidence": [t.message for t in f.terms],
+            "added_s": [number(s) for s in f.added_s], "evidence": [t.message for t in f.terms],
         }
         for f in found
     ]  # fmt: skip

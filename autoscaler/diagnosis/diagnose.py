@@ -42,8 +42,8 @@ def diagnose(
     uneven_since_s = peers.since(uneven, memory.uneven_since_s, now_s)
     found = peers.lasting(found, Cause.ROUTER_IMBALANCE, uneven, uneven_since_s, policy, now_s)
     found = peers.lasting(found, Cause.BAD_REPLICA, slow, odd_since_s, policy, now_s)
-    sums, looks = neighbours.gather(observation, pairs, memory, policy, now_s)
-    tenants = neighbours.findings(observation, pairs, sums, looks, policy)
+    gathered = neighbours.gather(observation, pairs, memory, policy, now_s)
+    tenants = neighbours.findings(observation, pairs, gathered, policy)
     guilty = sorted(
         (f for f in tenants.values() if f.aggressor >= policy.diagnosis.noisy_score_ratio),
         key=lambda f: (-f.harm, -f.aggressor, f.tenant),
@@ -52,9 +52,11 @@ def diagnose(
     summed = {
         name: groups.finding(
             name, members, found,
-            [f for f in guilty if any((f.tenant, replica) in looks for replica in on[name])], policy,
+            [f for f in guilty if any((f.tenant, replica) in gathered.looks for replica in on[name])], policy,
         )
         for name, members in by_group.items()
     }  # fmt: skip
-    remembered = DiagnosisMemory(max(now_s, memory.last_tick_s), sums, odd_since_s, uneven_since_s)
+    remembered = DiagnosisMemory(
+        max(now_s, memory.last_tick_s), gathered.sums, gathered.owner_sums, odd_since_s, uneven_since_s
+    )
     return Diagnosis(summed, found, tenants), remembered

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-MEMORY_VERSION = 1
+MEMORY_VERSION = 2
 
 
 class Sums(NamedTuple):
@@ -34,22 +34,25 @@ class DiagnosisMemory:
 
     Attributes:
         last_tick_s: a second look at the same moment adds nothing.
-        sums: (tenant, replica) -> its experiment; bounded to the loudest.
+        sums: (tenant, replica) -> its experiment against the replicas that it does not touch; bounded to the loudest.
+        owner_sums: the same against its neighbours' own other owners.
         odd_since_s: replica -> since when it has been slower than its peers at no more load.
         uneven_since_s: replica -> since when it has queued while its peers were idle.
     """
 
     last_tick_s: float = float("-inf")
     sums: Mapping[tuple[str, str], Sums] = field(default_factory=dict)
+    owner_sums: Mapping[tuple[str, str], Sums] = field(default_factory=dict)
     odd_since_s: Mapping[str, float] = field(default_factory=dict)
     uneven_since_s: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """A mapping of JSON values, at most about 70 KiB."""
+        """A mapping of JSON values, at most about 140 KiB."""
         return {
             "version": MEMORY_VERSION,
             "last_tick_s": self.last_tick_s.hex(),
-            "sums": [[tenant, replica, *sums] for (tenant, replica), sums in sorted(self.sums.items())],
+            "sums": _rows(self.sums),
+            "owner_sums": _rows(self.owner_sums),
             "odd_since_s": dict(self.odd_since_s),
             "uneven_since_s": dict(self.uneven_since_s),
         }
@@ -69,12 +72,21 @@ class DiagnosisMemory:
         try:
             return cls(
                 last_tick_s=float.fromhex(data["last_tick_s"]),
-                sums={(row[0], row[1]): Sums(*(float(v) for v in row[2:])) for row in data["sums"]},
+                sums=_sums(data["sums"]),
+                owner_sums=_sums(data["owner_sums"]),
                 odd_since_s={str(k): float(v) for k, v in data["odd_since_s"].items()},
                 uneven_since_s={str(k): float(v) for k, v in data["uneven_since_s"].items()},
             )
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"diagnosis memory is damaged ({error!r}); start with an empty one") from error
+
+
+def _rows(sums: Mapping[tuple[str, str], Sums]) -> list[list[Any]]:
+    return [[tenant, replica, *values] for (tenant, replica), values in sorted(sums.items())]
+
+
+def _sums(rows: list[list[Any]]) -> dict[tuple[str, str], Sums]:
+    return {(row[0], row[1]): Sums(*(float(v) for v in row[2:])) for row in rows}
 
 
 def faded(sums: Sums, share: float) -> Sums:

@@ -1,14 +1,16 @@
 """Noisy neighbours, by natural experiment.
 
 For a loud tenant on one replica, y is the other tenants' TTFT there less that of the group's replicas which it does not
-touch: what slows the whole fleet cancels out (difference in differences). y is regressed on the tenant's own tokens/s
-there, x, and on the others', z, so that a replica which simply got busier blames nobody. The effect is what the
-tenant's activity (two standard deviations of x) adds, in seconds, with its confidence interval. Angrist and Pischke,
-Mostly Harmless Econometrics, chapter 5.
+touch: what slows the whole fleet cancels out (difference in differences). A second experiment compares the same
+tenants with themselves on their other owners, so that who is there cancels out too. In each, y is regressed on the
+tenant's own tokens/s there, x, and on the others', z, so that a replica which simply got busier blames nobody. The
+effect is what the tenant's activity (two standard deviations of x) adds, in seconds, with its confidence interval.
+Angrist and Pischke, Mostly Harmless Econometrics, chapter 5.
 
 No verdict below the evidence: enough windows, an activity that varied, a replica to compare with; else what is missing
-is said. A verdict needs the effect less four standard errors to pass a quarter of the SLO: at two, one in forty loud
-tenants of a noisy fleet would be accused.
+is said. The more precise of the two experiments speaks, unless the other one rules its harm out. A verdict needs the
+effect less four standard errors to pass a quarter of the SLO: at two, one in forty loud tenants of a noisy fleet would
+be accused.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autoscaler.diagnosis.beside import LONGEST_TTFT_S, Beside
 from autoscaler.diagnosis.memory import DiagnosisMemory, Sums, added, faded
 from autoscaler.diagnosis.pairs import PairTable
 from autoscaler.domain.diagnosis import Effect, TenantFinding, Term
@@ -29,42 +32,63 @@ MOST_CANDIDATES = 256
 WINDOWS_KEPT = 4.0  # evidence fades by half in so many `diagnosis.window`s
 FEWEST_WINDOWS = 6.0  # effective; two regressors and a mean leave three degrees of freedom
 VARIED = 0.1  # standard deviation of x over the replica's mean tokens/s below which nothing varied
-LONGEST_TTFT_S = 60.0  # later ones are cut: one request that hung is not a neighbour's doing
 FORGOTTEN = 0.02  # of the tokens in memory: a tenant that became as small there is no candidate any more
 Z95, STUDENT = 1.96, 2.5  # quantile, and its widening at few degrees of freedom: 1.96 (1 + 2.5 / df)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One loud tenant on one replica at one moment: the regression's terms, its share and who else is there."""
+    """One loud tenant on one replica at one moment: the regressions' terms, and what it takes there.
+
+    `y` compares with replicas that it does not touch, `owners_y` with its neighbours' other owners; None = none there.
+    """
 
     tenant: str
     replica: str
     x: float
     z: float
     y: float | None
+    owners_y: float | None
     share: float
+    held: Mapping[str, float]
+    added_s: Mapping[str, float]
+
+
+Keyed = dict[tuple[str, str], Sums]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Evidence after one tick by (tenant, replica), of both experiments, and what was seen of each candidate at it."""
+
+    sums: Keyed
+    owner_sums: Keyed
+    looks: Mapping[tuple[str, str], Look]
 
 
 def gather(
     observation: Observation, pairs: PairTable, memory: DiagnosisMemory, policy: FleetPolicy, now_s: float
-) -> tuple[dict[tuple[str, str], Sums], dict[tuple[str, str], Look]]:
-    """Evidence after one tick, and what was seen of each candidate at it."""
+) -> Gathered:
+    """Take one tick's evidence in; a second look at the same moment adds none."""
     passed_s = now_s - memory.last_tick_s
     looks = {(look.tenant, look.replica): look for look in _looks(observation, pairs, memory)}
     if passed_s <= 0:
-        return dict(memory.sums), looks
+        return Gathered(dict(memory.sums), dict(memory.owner_sums), looks)
     window_s = max(observation.traffic.window_s, 1e-9)
     weight = min(1.0, passed_s / window_s)
     share = 0.5 ** (passed_s / (WINDOWS_KEPT * policy.diagnosis.window_s)) if np.isfinite(passed_s) else 0.0
-    out: dict[tuple[str, str], Sums] = {}
+    out: tuple[Keyed, Keyed] = {}, {}
     for key, look in looks.items():
-        sums = faded(memory.sums.get(key, Sums()), share)
-        if look.y is not None:
-            sums = added(sums, weight, look.x, look.z, look.y)
-        if look.share >= LOUD_SHARE or sums.x > FORGOTTEN * (sums.x + sums.z):
-            out[key] = sums
-    return out, looks
+        experiments = ((memory.sums, look.y), (memory.owner_sums, look.owners_y))
+        after = [_grown(known.get(key, Sums()), share, weight, look, y) for known, y in experiments]
+        if look.share >= LOUD_SHARE or after[0].x > FORGOTTEN * (after[0].x + after[0].z):
+            out[0][key], out[1][key] = after
+    return Gathered(*out, looks)
+
+
+def _grown(sums: Sums, share: float, weight: float, look: Look, y: float | None) -> Sums:
+    kept = faded(sums, share)
+    return kept if y is None else added(kept, weight, look.x, look.z, y)
 
 
 def _looks(observation: Observation, pairs: PairTable, memory: DiagnosisMemory) -> list[Look]:
@@ -80,17 +104,26 @@ def _looks(observation: Observation, pairs: PairTable, memory: DiagnosisMemory) 
     keys = list(dict.fromkeys(keys + remembered))[:MOST_CANDIDATES]
     place = {(int(t), int(r)): i for i, (t, r) in enumerate(zip(pairs.loud_tenant, pairs.loud_replica, strict=True))}
     control = _Control(observation, pairs, [t for t, _ in keys])
-    return [
-        Look(
-            tenants[t],
-            replicas[r].id,
-            x=(x := float(pairs.loud_tokens_per_s[i]) if (i := place.get((t, r))) is not None else 0.0),
-            z=max(0.0, float(pairs.tokens_per_s[r]) - x),
-            y=_outcome(pairs, control, t, r, i),
-            share=float(share[i]) if i is not None else 0.0,
+    beside = Beside(pairs, len(replicas), len(tenants))
+    out = []
+    for t, r in keys:
+        i = place.get((t, r))
+        x = float(pairs.loud_tokens_per_s[i]) if i is not None else 0.0
+        others, weight, later_s = beside.later_s(t, r, control.touched(t, r))
+        out.append(
+            Look(
+                tenants[t],
+                replicas[r].id,
+                x=x,
+                z=max(0.0, float(pairs.tokens_per_s[r]) - x),
+                y=_outcome(pairs, control, t, r, i),
+                owners_y=float(weight @ later_s) / float(weight.sum()) if others.size else None,
+                share=float(share[i]) if i is not None else 0.0,
+                held=beside.held(t, r),
+                added_s={tenants[o]: s for o, s in zip(others.tolist(), later_s.tolist(), strict=True)},
+            )
         )
-        for t, r in keys
-    ]
+    return out
 
 
 class _Control:
@@ -107,10 +140,14 @@ class _Control:
         for tenant, replica in zip(pairs.tenant[mine].tolist(), pairs.replica[mine].tolist(), strict=True):
             self._touched[tenant].add(replica)
 
+    def touched(self, tenant: int, replica: int) -> set[int]:
+        """Replicas with requests of a tenant, and this one."""
+        return self._touched[tenant] | {replica}
+
     def ttft_s(self, tenant: int, replica: int) -> float | None:
         """Mean over the untouched replicas of the replica's group; None where there is none with traffic."""
         group = self._group[replica]
-        touched = [r for r in self._touched[tenant] | {replica} if self._group[r] == group]
+        touched = [r for r in self.touched(tenant, replica) if self._group[r] == group]
         requests = float(self._requests[group] - self._pairs.requests_per_s[touched].sum())
         if requests <= 1e-9:
             return None
@@ -159,32 +196,40 @@ def score(found: Effect, slo_s: float) -> float:
     return min(1.0, max(0.0, cautious / (0.5 * slo_s)))
 
 
+def judged(against_replicas: Effect, against_owners: Effect, slo_s: float) -> Effect:
+    """The more precise experiment's effect; none where the other one rules out a quarter of the SLO."""
+    told = sorted((e for e in (against_replicas, against_owners) if not e.missing), key=lambda e: e.high_s - e.low_s)
+    if not told:
+        return against_replicas
+    if any(e.high_s < slo_s / 4 for e in told[1:]):
+        return Effect(samples=told[0].samples, missing="the two comparisons contradict each other")
+    return told[0]
+
+
 def findings(
-    observation: Observation,
-    pairs: PairTable,
-    sums: Mapping[tuple[str, str], Sums],
-    looks: Mapping[tuple[str, str], Look],
-    policy: FleetPolicy,
+    observation: Observation, pairs: PairTable, gathered: Gathered, policy: FleetPolicy
 ) -> dict[str, TenantFinding]:
     """Aggressors and their victims. A tenant's score is that of the replica where it is worst."""
     out: dict[str, TenantFinding] = {}
-    beside: dict[str, str] = {}
-    for key in sorted(sums):
-        look = looks.get(key)
+    worst_at: dict[str, Look] = {}
+    for key in sorted(gathered.sums):
+        look = gathered.looks.get(key)
         if look is None:
             continue
-        found = effect(sums[key])
+        both = effect(gathered.sums[key]), effect(gathered.owner_sums.get(key, Sums()))
+        found = judged(*both, policy.slo.ttft_s)
         worst = score(found, policy.slo.ttft_s)
         if look.tenant not in out or worst > out[look.tenant].aggressor:
             out[look.tenant] = TenantFinding(
-                look.tenant, aggressor=worst, effect=found, share=look.share, terms=_terms(look, found, policy)
+                look.tenant, aggressor=worst, effect=found, share=look.share, terms=_terms(look, found, both[1], policy)
             )
-            beside[look.tenant] = look.replica
+            worst_at[look.tenant] = look
     guilty = [t for t in sorted(out) if out[t].aggressor >= policy.diagnosis.noisy_score_ratio]
     for tenant in guilty:
-        hurt = _victims(observation, pairs, tenant, beside[tenant], policy)
-        harm = sum(hurt.values())
-        out[tenant] = replace(out[tenant], others=tuple(hurt)[:10], harm=harm)
+        hurt = _victims(observation, pairs, tenant, worst_at[tenant].replica, policy)
+        shown = tuple(hurt)[:10]
+        pair_s = tuple(worst_at[tenant].added_s.get(v, float("nan")) for v in shown)
+        out[tenant] = replace(out[tenant], others=shown, added_s=pair_s, harm=sum(hurt.values()))
         for victim, lateness in hurt.items():
             known = out.get(victim, TenantFinding(victim))
             if lateness > known.harm or not known.victim:
@@ -210,14 +255,31 @@ def _victims(
     return dict(sorted(late.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _terms(look: Look, found: Effect, policy: FleetPolicy) -> tuple[Term, ...]:
+def _terms(look: Look, found: Effect, owners: Effect, policy: FleetPolicy) -> tuple[Term, ...]:
     share = Term(
         "token_share_ratio", look.share, LOUD_SHARE, f"it takes {look.share:.0%} of the tokens of {look.replica}"
     )
+    words = {"batch": "of the requests that run there at once", "kv": "of their KV cache"}
+    held = tuple(
+        Term(f"{name}_share_ratio", value, None, f"about {value:.0%} {words[name]} by rate, length and time per token")
+        for name, value in look.held.items()
+    )
     if found.missing:
-        return (share, Term("windows", found.samples, FEWEST_WINDOWS, f"no verdict: {found.missing}"))
+        return (share, *held, Term("windows", found.samples, FEWEST_WINDOWS, f"no verdict: {found.missing}"))
+    twice = (
+        f"against the same tenants on their other owners: {owners.mean_s:.3g} s "
+        f"(95 %: {owners.low_s:.3g} to {owners.high_s:.3g}, {owners.samples} windows)"
+    )
+    if owners.missing:
+        twice = f"against the same tenants on their other owners: not known, {owners.missing}"
     text = (
         f"its activity on {look.replica} adds {found.mean_s:.3g} s to the others' first tokens "
         f"(95 %: {found.low_s:.3g} to {found.high_s:.3g}, {found.samples} windows)"
     )
-    return share, Term("ttft_effect_s", found.mean_s, policy.slo.ttft_s / 4, text)
+    limit_s = policy.slo.ttft_s / 4
+    return (
+        share,
+        *held,
+        Term("ttft_effect_on_owners_s", owners.mean_s, limit_s, twice),
+        Term("ttft_effect_s", found.mean_s, limit_s, text),
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.domain.observation import Floats, Ints, Observation
+from autoscaler.domain.signals import value_or
 from autoscaler.policy.model import FleetPolicy
 
 LOUD_ADAPTER_SHARE = 0.01  # adapters below 1 % of a replica's tokens make nobody loud
@@ -24,6 +25,8 @@ class PairTable:
         loud_tenant, loud_replica: indexes (L), ascending by tenant, then replica.
         loud_tokens_per_s, loud_requests_per_s, loud_ttft_sum: of each loud pair (L).
         tenant, replica, requests, ttft_s: every pair with a known rate (P).
+        running, kv_tokens: requests of each pair in its engine at once, and the tokens that they hold, as rates,
+            lengths and times per token tell (P); NaN = unknown.
     """
 
     tokens_per_s: Floats
@@ -40,6 +43,8 @@ class PairTable:
     replica: Ints
     requests: Floats
     ttft_s: Floats
+    running: Floats
+    kv_tokens: Floats
 
 
 def table(observation: Observation, policy: FleetPolicy) -> PairTable:
@@ -70,6 +75,8 @@ def table(observation: Observation, policy: FleetPolicy) -> PairTable:
         replica=replica,
         requests=requests,
         ttft_s=ttft_s,
+        running=(running := _running(observation, replica, requests, ttft_s, pairs.completion_tokens_per_s[known])),
+        kv_tokens=running * (tokens - pairs.completion_tokens_per_s[known] / 2) / requests,
     )
 
 
@@ -85,6 +92,12 @@ def _tokens(observation: Observation, adapter: Ints, requests: Floats, completio
         share = requests / traffic.requests_per_s[adapter]
         tokens = total[adapter] * np.minimum(share, 1.0)
     return np.where(np.isfinite(tokens), tokens, np.nan_to_num(completion))
+
+
+def _running(observation: Observation, replica: Ints, requests: Floats, ttft_s: Floats, completion: Floats) -> Floats:
+    """Requests in the engine at once, by Little's law: rate times (first token, then each further one)."""
+    itl_s = np.array([value_or(r.signals.itl_mean_s, np.nan) for r in observation.replicas], np.float64)
+    return requests * ttft_s + completion * itl_s[replica]
 
 
 def _slo_s(observation: Observation, policy: FleetPolicy) -> Floats:
