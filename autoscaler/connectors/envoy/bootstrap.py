@@ -17,6 +17,8 @@ Json: TypeAlias = dict[str, Any]
 TYPE = "type.googleapis.com/envoy."
 ADAPTER_HEADER, PREFERENCE_HEADER = "x-lora-adapter", "x-lora-preference"
 ROUTES, CLUSTERS = "routes.json", "clusters.json"
+BY_ADS: Json = {"ads": {}, "resource_api_version": "V3"}
+"""A config source: the aggregated discovery of the bootstrap."""
 BUFFER_BYTES = 8 * 1024 * 1024
 
 TTFT_BUCKETS_MS = (5, 10, 20, 40, 60, 80, 100, 150, 250, 500, 750, 1000, 2500, 5000, 10000, 20000, 40000, 80000, 160000)
@@ -58,14 +60,41 @@ class EnvoySettings:
 
 def bootstrap(settings: EnvoySettings) -> Json:
     """The bootstrap as JSON types; write it to a file and give it to `envoy -c`."""
-    clusters = settings.directory.absolute() / CLUSTERS
+    folder = settings.directory.absolute()
+    return _bootstrap(settings, {"cds_config": watched_file(folder / CLUSTERS)}, watched_file(folder / ROUTES), [])
+
+
+def discovering(settings: EnvoySettings, controller: tuple[str, int]) -> Json:
+    """The bootstrap of an Envoy that asks a controller for everything, by incremental ADS at that host and port.
+
+    While no controller answers it keeps what it has; what it never had it waits for.
+    """
+    service = {"envoy_grpc": {"cluster_name": "controller"}}
+    ads = {"api_type": "DELTA_GRPC", "transport_api_version": "V3", "grpc_services": [service]}
+    endpoint = {"lb_endpoints": [{"endpoint": {"address": socket_address(*controller)}}]}
+    http2 = {
+        "@type": TYPE + "extensions.upstreams.http.v3.HttpProtocolOptions",
+        # So that a controller whose machine died is noticed, and the stream begins again at another instance.
+        "explicit_http_config": {
+            "http2_protocol_options": {"connection_keepalive": {"interval": "10s", "timeout": "5s"}}
+        },
+    }
+    cluster = {
+        "name": "controller", "type": "STRICT_DNS", "connect_timeout": "1s",
+        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2},
+        "load_assignment": {"cluster_name": "controller", "endpoints": [endpoint]},
+    }  # fmt: skip
+    return _bootstrap(settings, {"ads_config": ads, "cds_config": BY_ADS}, BY_ADS, [cluster])
+
+
+def _bootstrap(settings: EnvoySettings, discovery: Json, route_table: Json, clusters: list[Json]) -> Json:
     return {
         "node": {"id": settings.node, "cluster": "lora-autoscaler"},
         "admin": {"address": socket_address(settings.host, settings.admin_port)},
         "stats_flush_interval": "1s",
         "stats_config": {"histogram_bucket_settings": [_ttft_buckets()]},
-        "dynamic_resources": {"cds_config": watched_file(clusters)},
-        "static_resources": {"listeners": [_listener(settings)]},
+        "dynamic_resources": discovery,
+        "static_resources": {"listeners": [_listener(settings, route_table)], "clusters": clusters},
     }
 
 
@@ -83,7 +112,7 @@ def _ttft_buckets() -> Json:
     return {"match": {"prefix": "llm.ttft_ms"}, "buckets": [float(edge) for edge in TTFT_BUCKETS_MS]}
 
 
-def _listener(settings: EnvoySettings) -> Json:
+def _listener(settings: EnvoySettings, route_table: Json) -> Json:
     manager = {
         "@type": TYPE + "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "inference",
@@ -91,10 +120,7 @@ def _listener(settings: EnvoySettings) -> Json:
         "normalize_path": True,
         "merge_slashes": True,
         "stream_idle_timeout": "3600s",
-        "rds": {
-            "route_config_name": "fleet",
-            "config_source": watched_file(settings.directory.absolute() / ROUTES),
-        },
+        "rds": {"route_config_name": "fleet", "config_source": route_table},
         "access_log": _access_logs(),
         "http_filters": _filters(),
     }

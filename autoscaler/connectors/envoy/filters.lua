@@ -1,6 +1,6 @@
 -- Two things that no stock filter does. The adapter's name becomes a header, so that the route table can look it up
 -- (routes match headers only); a client's own value is overwritten, and a name with control characters is dropped, since
--- it would end the header. And the time to the first byte of a streamed answer's BODY is noted: engines send the headers
+-- it would end the header. Its hex form is a second one: where routes come one by one it names a virtual host. And the time to the first byte of a streamed answer's BODY is noted: engines send the headers
 -- of a stream at once, so the time to the first byte of the answer says nothing.
 function envoy_on_request(handle)
   local metadata = handle:streamInfo():dynamicMetadata()
@@ -10,6 +10,8 @@ function envoy_on_request(handle)
     name = ""
   end
   handle:headers():replace("x-lora-adapter", name)
+  local host = name:gsub(".", function(char) return string.format("%02x", char:byte()) end)
+  handle:headers():replace("x-lora-host", host == "" and "-" or host)
   handle:clearRouteCache()
   metadata:set("llm", "began_ms", handle:timestamp())
 end

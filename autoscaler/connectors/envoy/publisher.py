@@ -27,6 +27,7 @@ from autoscaler.connectors.envoy.resources import (
     clusters,
     endpoints,
     endpoints_file,
+    files_in,
     response,
     routes,
     spread_names,
@@ -92,7 +93,7 @@ class EnvoyFilePublisher:
         directory = self.settings.directory
         directory.mkdir(parents=True, exist_ok=True)
         first: dict[Path, bytes] = {
-            directory / CLUSTERS: response("0", clusters(directory, _DEFAULT_BOUND_PERCENT)),
+            directory / CLUSTERS: response("0", clusters(files_in(directory), _DEFAULT_BOUND_PERCENT)),
             directory / ROUTES: routes("0", RingSnapshot("", 0, "", 1, ()), (), {}, self._mode),
         }
         for name in _ASSIGNMENTS:
@@ -108,16 +109,9 @@ class EnvoyFilePublisher:
 
     async def publish(self, epoch: int, body: bytes) -> Outcome:
         """Write the snapshot's resources, if `epoch` is higher than what is there and somebody in it can serve."""
-        try:
-            snapshot = decode(body)
-        except SnapshotError as error:
-            return Failed(f"epoch {epoch} is not published: {error}")
-        if snapshot.epoch != epoch:
-            return Failed(f"epoch {epoch} is not published: the snapshot says that it is epoch {snapshot.epoch}")
-        if not any(member.state is MemberState.ACTIVE and member.address for member in snapshot.members):
-            return Failed(
-                f"epoch {epoch} is not published: none of its {len(snapshot.members)} members is active with an address"
-            )
+        snapshot = servable(epoch, body)
+        if isinstance(snapshot, Failed):
+            return snapshot
         async with self._lock:
             current = self._current()
             if current is not None and epoch <= current.snapshot.epoch:
@@ -222,6 +216,21 @@ class EnvoyFilePublisher:
         return shown
 
 
+def servable(epoch: int, body: bytes) -> RingSnapshot | Failed:
+    """The snapshot, if it is that epoch's and somebody in it can serve: Envoy would obey an empty one."""
+    try:
+        snapshot = decode(body)
+    except SnapshotError as error:
+        return Failed(f"epoch {epoch} is not published: {error}")
+    if snapshot.epoch != epoch:
+        return Failed(f"epoch {epoch} is not published: the snapshot says that it is epoch {snapshot.epoch}")
+    if not any(member.state is MemberState.ACTIVE and member.address for member in snapshot.members):
+        return Failed(
+            f"epoch {epoch} is not published: none of its {len(snapshot.members)} members is active with an address"
+        )
+    return snapshot
+
+
 def _applied_epoch(current: _Written | None, shown: dict[str, str]) -> int:
     """The lowest epoch among what the traffic passes: its cluster's endpoints, and the route table."""
     if current is None:
@@ -277,5 +286,5 @@ def _membership(
     """The candidates of every adapter with a subset, and the files that say so."""
     found = candidates(snapshot, subset_names(snapshot, known))
     files = {endpoints_file(directory, n): response(version, [endpoints(n, snapshot, found)]) for n in _ASSIGNMENTS}
-    files[directory / CLUSTERS] = response(version, clusters(directory, balance_percent(snapshot, found)))
+    files[directory / CLUSTERS] = response(version, clusters(files_in(directory), balance_percent(snapshot, found)))
     return found, files

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -52,8 +52,10 @@ def response(version: str, resources: Iterable[Json]) -> bytes:
     return json.dumps({"version_info": version, "resources": list(resources)}, separators=(",", ":")).encode()
 
 
-def clusters(directory: Path, bound_percent: int) -> list[Json]:
+def clusters(source: Callable[[str], Json], bound_percent: int) -> list[Json]:
     """The clusters, as CDS resources: by ring hash with the request-time bound, by least requests, and in turn.
+
+    `source`: an assignment's name -> where Envoy gets it from.
 
     `least` also carries the base model's traffic, so that where `choice` is least its counts see all of the load.
     """
@@ -65,12 +67,17 @@ def clusters(directory: Path, bound_percent: int) -> list[Json]:
     }
     least = {"lb_policy": "LEAST_REQUEST", "least_request_lb_config": {"choice_count": _CHOICES}, **_balance({})}
     return [
-        _cluster(PREFERRED, directory, bounded),
-        _cluster(LEAST, directory, least | _subsets()),
-        _cluster(HOT, directory, least | _subsets()),
-        _cluster(ALL, directory, least),
-        _cluster(SPRAY, directory, {"lb_policy": "ROUND_ROBIN", **_balance({})}, ALL),
+        _cluster(PREFERRED, source, bounded),
+        _cluster(LEAST, source, least | _subsets()),
+        _cluster(HOT, source, least | _subsets()),
+        _cluster(ALL, source, least),
+        _cluster(SPRAY, source, {"lb_policy": "ROUND_ROBIN", **_balance({})}, ALL),
     ]
+
+
+def files_in(directory: Path) -> Callable[[str], Json]:
+    """Assignments from files, as `clusters` asks for."""
+    return lambda assignment: watched_file(endpoints_file(directory, assignment))
 
 
 def endpoints_file(directory: Path, assignment: str) -> Path:
@@ -169,21 +176,13 @@ def routes(
 
     A name of the client's choice never becomes a metric's tag. Where the snapshot rejects unknown names they get 404.
     """
-    target = {Mode.RING: snapshot.choice.value, Mode.LEAST_REQUESTS: ALL, Mode.SPRAY: SPRAY}[mode]
-    base_target = LEAST if mode is Mode.RING else target
-    table = {name: _route(name, target, _preference(found.get(name, ()))) for name in sorted(names)}
-    if mode is Mode.RING:
-        table.update({name: _route(name, LEAST) for name in spread_names(snapshot) if name in found})
-        table.update({name: _route(name, HOT) for name in snapshot.hot if name in found})
-    table.update({name: _route(name, base_target) for name in snapshot.base_models})
-    rejects = snapshot.unknown is Unknown.REJECT and mode is Mode.RING
-    unlisted = _reject() if rejects else _route(UNKNOWN_NAME, target)
+    targets = named_targets(snapshot, names, found, mode)
+    table = {name: named_route(name, *target) for name, target in targets.items()}
     by_name = {
         "input": _typed("adapter", "type.matcher.v3.HttpRequestHeaderMatchInput", {"header_name": ADAPTER_HEADER}),
         "exact_match_map": {"map": {name: {"action": _action(route)} for name, route in table.items()}},
     }
-    models = _route("(models)", ALL) | {"match": {"path": "/v1/models"}}
-    rest = _typed("rest", "config.route.v3.RouteList", {"routes": [models, unlisted]})
+    rest = _typed("rest", "config.route.v3.RouteList", {"routes": unnamed_routes(snapshot, mode)})
     matcher: Json = {"on_no_match": {"action": rest}}
     if table:
         matcher["matcher_tree"] = by_name
@@ -192,9 +191,45 @@ def routes(
     return response(version, [{"@type": table_type, "name": "fleet", "virtual_hosts": [host]}])
 
 
+def named_targets(
+    snapshot: RingSnapshot, names: Iterable[str], found: Mapping[str, tuple[Member, ...]], mode: Mode
+) -> dict[str, tuple[str, tuple[Member, ...]]]:
+    """Name -> the cluster of its requests, and among whom it prefers the first: nobody where the cluster hashes not."""
+    target = _target(snapshot, mode)
+    table = {name: (target, found.get(name, ()) if target == PREFERRED else ()) for name in sorted(names)}
+    if mode is Mode.RING:
+        table.update({name: (LEAST, ()) for name in spread_names(snapshot) if name in found})
+        table.update({name: (HOT, ()) for name in snapshot.hot if name in found})
+    base_target = LEAST if mode is Mode.RING else target
+    table.update(dict.fromkeys(snapshot.base_models, (base_target, ())))
+    return table
+
+
+def named_route(name: str, cluster: str, preferred: Sequence[Member]) -> Json:
+    """The route of a name, as `named_targets` says."""
+    return _route(name, cluster, _preference(preferred))
+
+
+def unnamed_routes(snapshot: RingSnapshot, mode: Mode) -> list[Json]:
+    """What is left: the list of models, and names that are in no list."""
+    models = _route("(models)", ALL) | {"match": {"path": "/v1/models"}}
+    rejects = snapshot.unknown is Unknown.REJECT and mode is Mode.RING
+    return [models, _reject() if rejects else _route(UNKNOWN_NAME, _target(snapshot, mode))]
+
+
+def virtual_host(name: str, domain: str, hosted: Sequence[Json]) -> Json:
+    """A virtual host of the fleet's route table; every route of it retries."""
+    return {"name": name, "domains": [domain], "retry_policy": _RETRY, "routes": list(hosted)}
+
+
+def _target(snapshot: RingSnapshot, mode: Mode) -> str:
+    return {Mode.RING: snapshot.choice.value, Mode.LEAST_REQUESTS: ALL, Mode.SPRAY: SPRAY}[mode]
+
+
 def _balance(more: Json) -> Json:
-    # Panic mode would send to draining and dead hosts as soon as half of a small subset is out.
-    return {"common_lb_config": {"healthy_panic_threshold": {"value": 0}, **more}}
+    # Panic mode would send to draining and dead hosts as soon as half of a small subset is out. Without a window of 0
+    # a second change of who owns what within a second would wait for the second to end.
+    return {"common_lb_config": {"healthy_panic_threshold": {"value": 0}, "update_merge_window": "0s", **more}}
 
 
 def _subsets() -> Json:
@@ -208,7 +243,7 @@ def _subsets() -> Json:
     }
 
 
-def _cluster(name: str, directory: Path, balancing: Json, assignment: str = "") -> Json:
+def _cluster(name: str, source: Callable[[str], Json], balancing: Json, assignment: str = "") -> Json:
     assignment = assignment or name
     limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), 1_000_000)
     return {
@@ -217,7 +252,7 @@ def _cluster(name: str, directory: Path, balancing: Json, assignment: str = "") 
         "type": "EDS",
         "eds_cluster_config": {
             "service_name": assignment,
-            "eds_config": watched_file(endpoints_file(directory, assignment)),
+            "eds_config": source(assignment),
         },
         "connect_timeout": "1s",
         "preconnect_policy": {"per_upstream_preconnect_ratio": 1.5},

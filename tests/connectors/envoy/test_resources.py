@@ -18,6 +18,7 @@ from autoscaler.connectors.envoy.resources import (
     candidates,
     clusters,
     endpoints,
+    files_in,
     routes,
     subset_names,
 )
@@ -147,12 +148,12 @@ def test_the_bound_is_brought_as_near_as_envoy_allows() -> None:
     assert balance_percent(snapshot(3), every) == 125, "three candidates of three: Envoy's bound is the ring's"
     few = candidates(snapshot(64), NAMES)
     assert balance_percent(snapshot(64), few) == 100, "two candidates of 64: 3.9 is wanted, 100 is the least it takes"
-    names = [cluster["name"] for cluster in clusters(Path("/d"), 125)]
+    names = [cluster["name"] for cluster in clusters(files_in(Path("/d")), 125)]
     assert names == ["preferred", "least", "hot", "all", "spray"]
 
 
 def test_panic_never_sends_to_replicas_that_are_out() -> None:
-    for cluster in clusters(Path("/d"), 125):
+    for cluster in clusters(files_in(Path("/d")), 125):
         assert cluster["common_lb_config"]["healthy_panic_threshold"] == {"value": 0}
 
 

@@ -1,0 +1,182 @@
+"""A ring snapshot as resources for incremental discovery, so that a move costs what moved and not what there is.
+
+The same clusters, endpoints and routes as in files, cut finer: each endpoint of an assignment is a resource (LEDS), and
+so is the route of each adapter, as a virtual host that is chosen by a header (VHDS). A moved adapter changes the two
+endpoints and its own route, whatever the number of adapters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.endpoint.v3 import endpoint_components_pb2, endpoint_pb2
+from envoy.config.route.v3 import route_components_pb2, route_pb2
+
+# Types that the messages carry packed; the parser must know them.
+from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2 as _hosts
+from envoy.extensions.retry.priority.previous_priorities.v3 import previous_priorities_config_pb2 as _priorities
+from google.protobuf import json_format  # type: ignore[import-untyped]
+
+from autoscaler.connectors.envoy.ads import ASSIGNMENT, CLUSTER, ENDPOINT, HOST, ROUTES, Resource
+from autoscaler.connectors.envoy.bootstrap import BY_ADS, Json
+from autoscaler.connectors.envoy.resources import (
+    ALL,
+    HOT,
+    LEAST,
+    PREFERRED,
+    Mode,
+    balance_percent,
+    candidates,
+    clusters,
+    endpoints,
+    named_route,
+    named_targets,
+    subset_names,
+    unnamed_routes,
+    virtual_host,
+)
+from autoscaler.ring.snapshot import Member, RingSnapshot
+
+V = TypeVar("V")
+ASSIGNMENTS = (PREFERRED, LEAST, HOT, ALL)
+TABLE = "fleet"
+HOST_HEADER = "x-lora-host"
+"""Holds the adapter's name in hex: domains know no case, and a name may hold anything."""
+PACKED = (_hosts, _priorities)
+_COLLECTION = "xdstp://lora-autoscaler/envoy.config.endpoint.v3.LbEndpoint"
+_PRIORITIES = {HOT: 2}
+
+
+Targets = tuple[str, tuple[Member, ...]]
+
+
+class Cut:
+    """Cuts snapshots into resources, and makes only those anew that changed since the last one."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, str], tuple[object, Resource]] = {}
+        self._now: dict[tuple[str, str], tuple[object, Resource]] = {}
+        self._hosts: dict[tuple[str, bool], Any] = {}
+
+    def resources(
+        self, snapshot: RingSnapshot, known: frozenset[str], mode: Mode
+    ) -> Mapping[str, Mapping[str, Resource]]:
+        """Everything that an Envoy of the fleet needs."""
+        found = candidates(snapshot, subset_names(snapshot, known))
+        names = (found.keys() | known) - set(snapshot.base_models)
+        self._before, self._now = self._now, {}
+        made = clusters(lambda assignment: BY_ADS, balance_percent(snapshot, found))
+        hosts = {n: h for a in ASSIGNMENTS for n, h in _endpoints(endpoints(a, snapshot, found)).items()}
+        rest = _rest("-", snapshot, mode)
+        return {
+            CLUSTER: {c["name"]: self._kept(CLUSTER, c["name"], c, _parsed(cluster_pb2.Cluster)) for c in made},
+            ASSIGNMENT: {
+                name: self._kept(ASSIGNMENT, name, _assignment(name), _parsed(endpoint_pb2.ClusterLoadAssignment))
+                for name in ASSIGNMENTS
+            },
+            ENDPOINT: {name: self._kept(ENDPOINT, name, host, _endpoint) for name, host in hosts.items()},
+            ROUTES: {TABLE: self._kept(ROUTES, TABLE, _table(snapshot, mode), _parsed(route_pb2.RouteConfiguration))},
+            HOST: {
+                f"{TABLE}/-": self._kept(HOST, "", rest, _parsed(route_components_pb2.VirtualHost)),
+                **{
+                    f"{TABLE}/{domain_of(name)}": self._kept(HOST, name, target, partial(self._host, name))
+                    for name, target in named_targets(snapshot, names, found, mode).items()
+                },
+            },
+        }
+
+    def _kept(self, kind: str, name: str, value: V, make: Callable[[V], bytes]) -> Resource:
+        before = self._before.get((kind, name))
+        if before is None or before[0] != value:
+            before = value, Resource.of(make(value))
+        self._now[kind, name] = before
+        return before[1]
+
+    def _host(self, name: str, target: Targets) -> bytes:
+        """From a parsed example: parsing takes a millisecond, and there are as many as adapters."""
+        cluster, preferred = target
+        example = cluster, len(preferred) > 1
+        domain = domain_of(name)
+        route = named_route(name, cluster, preferred)
+        made = route_components_pb2.VirtualHost()
+        if example not in self._hosts:
+            json_format.ParseDict(virtual_host("", "", [route]), made)
+            self._hosts[example] = made
+        made = route_components_pb2.VirtualHost()
+        made.CopyFrom(self._hosts[example])
+        made.name, made.domains[0], made.routes[0].name = f"{TABLE}/{domain}", domain, name
+        for shown, wanted in zip(
+            made.routes[0].request_headers_to_add, route.get("request_headers_to_add", ()), strict=True
+        ):
+            shown.header.value = wanted["header"]["value"]
+        return bytes(made.SerializeToString(deterministic=True))
+
+
+def domain_of(name: str) -> str:
+    """The name as a domain, as the Lua filter makes it of a request's."""
+    return name.encode().hex()
+
+
+def _parsed(kind: Callable[[], Any]) -> Callable[[Json], bytes]:
+    def make(value: Json) -> bytes:
+        parsed = json_format.ParseDict({k: v for k, v in value.items() if k != "@type"}, kind())
+        return bytes(parsed.SerializeToString(deterministic=True))
+
+    return make
+
+
+def _endpoint(host: Json) -> bytes:
+    """Its adapters are put in by hand: the parser takes 10 us for each, and there are hundreds of thousands."""
+    marks = dict(host["metadata"]["filter_metadata"]["envoy.lb"])
+    adapters = marks.pop("adapter", [])
+    value = {**host, "metadata": {"filter_metadata": {"envoy.lb": marks}}}
+    parsed = json_format.ParseDict(value, endpoint_components_pb2.LbEndpoint())
+    if adapters:
+        parsed.metadata.filter_metadata["envoy.lb"].fields["adapter"].list_value.extend(adapters)
+    return bytes(parsed.SerializeToString(deterministic=True))
+
+
+def _assignment(name: str) -> Json:
+    """It says only where its endpoints are listed."""
+    levels = [
+        {
+            "priority": priority,
+            # An empty locality makes all endpoints of a level one.
+            "locality": {},
+            "leds_cluster_locality_config": {
+                "leds_config": BY_ADS,
+                "leds_collection_name": f"{_COLLECTION}/{name}-{priority}/*",
+            },
+        }
+        for priority in range(_PRIORITIES.get(name, 1))
+    ]
+    return {"cluster_name": name, "endpoints": levels}
+
+
+def _endpoints(assignment: Json) -> dict[str, Json]:
+    """The endpoints of an assignment by the name of each as a resource."""
+    found = {}
+    for level in assignment["endpoints"]:
+        for host in level["lb_endpoints"]:
+            at = host["endpoint"]["address"]["socket_address"]
+            where = f"{_COLLECTION}/{assignment['cluster_name']}-{level['priority']}"
+            found[f"{where}/{at['address'].replace(':', '-')}_{at['port_value']}"] = host
+    return found
+
+
+def _rest(domain: str, snapshot: RingSnapshot, mode: Mode) -> Json:
+    """Requests that name no adapter (`-`), and those whose adapter is in no list."""
+    return virtual_host(f"{TABLE}/{domain}", domain, unnamed_routes(snapshot, mode))
+
+
+def _table(snapshot: RingSnapshot, mode: Mode) -> Json:
+    """The route table without the adapters: they are its virtual hosts."""
+    return {
+        "name": TABLE,
+        "vhost_header": HOST_HEADER,
+        "virtual_hosts": [_rest("*", snapshot, mode)],
+        "vhds": {"config_source": BY_ADS},
+    }
