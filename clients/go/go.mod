@@ -1,0 +1,3 @@
+module lora-autoscaler/clients/go
+
+go 1.24
