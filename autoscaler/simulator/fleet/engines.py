@@ -124,12 +124,13 @@ class EngineFleet:
         return e
 
     def warm(self, e: int, adapters: Sequence[int] | Ints) -> None:
-        """Put adapters into a fresh engine's memory at no cost, as far as they fit; the first ones last to go."""
+        """Fill an idle engine's memory with these adapters at no cost, as far as they fit; the first are last to go."""
         s, number = self._engines, self._engines.number[e]
         order = np.asarray(adapters, np.int64)[: int(number[a.HOST_SLOTS])]
         if self.shape.one_each:
             order = order[:1] * 0
         books = s.adapter[e]
+        books[:, [a.A_GPU, a.A_HOST]] = NONE
         number[a.STAMP] += a.MOST_ADAPTERS
         books[order, a.A_STAMP] = number[a.STAMP] - np.arange(len(order))
         books[order, a.A_FIRST_LOAD] = 0
@@ -140,6 +141,10 @@ class EngineFleet:
             s.lists[e, which, :most] = order[:most]
             books[order[:most], place] = np.arange(most)
             number[count] = most
+
+    def register(self, e: int, adapters: Ints) -> None:
+        """Make names known to an engine's API, as if they had been loaded there long ago."""
+        self._fleet.known[e, adapters] = 1
 
     def load(self, e: int, adapter: int) -> bool:
         """Ask an engine for an adapter, now; False: too many are asked for already."""

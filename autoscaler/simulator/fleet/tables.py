@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 
 from autoscaler.connectors.envoy.resources import balance_percent, candidates, spread_names, subset_names
-from autoscaler.ring import Choice, Member, MemberState, Ring, RingSnapshot
+from autoscaler.ring import Choice, Member, MemberState, Overflow, Ring, RingSnapshot
 from autoscaler.ring.hashing import h64_many
 from autoscaler.simulator.engine.layout import NONE
 from autoscaler.simulator.fleet.core import layout as b
@@ -24,6 +24,7 @@ class Level(StrEnum):
 
     EXACT = "exact"
     ENVOY = "envoy"
+    ENVOY_WHOLE = "envoy-whole"
 
 
 def round_robin(pool: Sequence[int], adapters: int) -> Table:
@@ -68,6 +69,8 @@ def by_snapshot(snapshot: RingSnapshot, place_of: Mapping[str, int], adapters: S
     bound = balance_percent(snapshot, found) if level is Level.ENVOY else snapshot.request_bound_percent
     table = _plain(b.CANDIDATES, pool, len(adapters), choices=ENVOY_CHOICES, bound_percent=bound)
     spread, least = spread_names(snapshot), snapshot.choice is Choice.LEAST
+    whole = level is Level.ENVOY_WHOLE or (level is Level.EXACT and snapshot.overflow is Overflow.ANY)
+    others = _in_rank(snapshot, adapters) if whole and not least else {}
     rows, cut = [], []
     mode, cluster = np.full(len(adapters), b.POOL, np.int64), np.full(len(adapters), b.BOUNDED, np.int64)
     for i, name in enumerate(adapters):
@@ -80,6 +83,11 @@ def by_snapshot(snapshot: RingSnapshot, place_of: Mapping[str, int], adapters: S
             members, kind, where = (group or members), b.AMONG, b.HOT
         elif not least and level is Level.EXACT:
             kind = b.EXACT_BOUND
+            members = (
+                (*members[:own], *(m for m in others.get(name, ()) if m not in members[:own])) if whole else members
+            )
+        elif not least and whole:
+            members = (*members[:own], *(m for m in others[name] if m not in members[:own]))
         elif not least and name in spread:
             members, kind, where = members[: len(snapshot.exceptions[name])], b.AMONG, b.LEAST
         places = _places(members, place_of)
@@ -98,6 +106,11 @@ def by_snapshot(snapshot: RingSnapshot, place_of: Mapping[str, int], adapters: S
         rule=rule, mode=mode, cluster=cluster, candidate=candidate, owners=np.array(cut, np.int64), listed=count,
         start=first,
     )  # fmt: skip
+
+
+def _in_rank(snapshot: RingSnapshot, adapters: Sequence[str]) -> dict[str, list[Member]]:
+    ring = Ring(snapshot)
+    return {name: ring.ranked(name) for name in adapters}
 
 
 def ring_points(pool: Sequence[int], names: Sequence[str], adapters: Sequence[str], points: int) -> tuple[Ints, Ints]:

@@ -12,7 +12,7 @@ from autoscaler.ring.hashing import h64_many
 from autoscaler.ring.ranking import top_ranked
 from autoscaler.simulator.fleet import tables
 from autoscaler.simulator.fleet.core import layout as b
-from autoscaler.simulator.fleet.core.layout import Table
+from autoscaler.simulator.fleet.core.layout import Ints, Table
 from autoscaler.simulator.fleet.platform import Member, Platform
 from autoscaler.simulator.fleet.scraping import ScrapedMetrics, ScrapeSettings
 from autoscaler.simulator.strategies.scalers import Bounds, Remembered, Scaler, Seen
@@ -38,15 +38,18 @@ def bounded_hash(bound_percent: int, points: int = 256) -> Router:
     )
 
 
-def rendezvous(owners: int) -> Router:
-    """The less busy of an adapter's first owners by rendezvous hashing, whatever its load."""
+def rendezvous(owners: int, name_of: Callable[[int, Member], str] = lambda i, member: member.name) -> Router:
+    """The less busy of an adapter's first owners by rendezvous hashing, whatever its load.
+
+    `name_of`: what is hashed for the i-th member by name.
+    """
 
     def build(members: Sequence[Member], adapters: Sequence[str]) -> Table:
         by_name = sorted(members, key=lambda m: m.name)
         places = [m.place for m in by_name]
         if not places:
             return tables.among_owners([], [[] for _ in adapters])
-        top, _ = top_ranked(h64_many(adapters), h64_many(m.name for m in by_name), owners)
+        top, _ = top_ranked(h64_many(adapters), h64_many(name_of(i, m) for i, m in enumerate(by_name)), owners)
         return tables.among_owners(places, [[places[i] for i in row] for row in top.tolist()])
 
     return build
@@ -55,6 +58,27 @@ def rendezvous(owners: int) -> Router:
 def affinity(weight: float, queue: float = 2.0, kv: float = 2.0) -> Router:
     """The endpoint picker's scorers: LoRA affinity, queue, KV cache use."""
     return lambda members, adapters: tables.scored([m.place for m in members], len(adapters), weight, queue, kv)
+
+
+def owned(table: Table, place: int) -> Ints:
+    """Adapters (A) that a table's routers bring to an engine first, by their row; empty where they do not care."""
+    kind = table.rule[b.KIND]
+    if kind == b.HASH_RING:
+        return np.flatnonzero(table.point[table.start] == place)
+    if kind == b.CANDIDATES:
+        first = np.arange(table.candidate.shape[1])[None, :] < table.owners[:, None]
+        return np.flatnonzero(((table.candidate == place) & first).any(axis=1))
+    return np.zeros(0, np.int64)
+
+
+def warm_as_routed(platform: Platform, table: Table, popularity: Ints) -> None:
+    """Fill every engine's memory as the routers would have: what they bring there, then what is popular."""
+    rank = np.argsort(popularity)
+    for member in platform.serving():
+        mine = owned(table, member.place)
+        mine = mine[np.argsort(rank[mine])]
+        rest = popularity[~np.isin(popularity, mine)]
+        platform.engines.warm(member.place, np.concatenate([mine, rest]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +93,22 @@ class PeerFleet:
     """A pool under one peer."""
 
     def __init__(
-        self, platform: Platform, peer: Peer, adapters: Sequence[str], bounds: Bounds, scraping: ScrapeSettings
+        self,
+        platform: Platform,
+        peer: Peer,
+        adapters: Sequence[str],
+        popularity: Ints,
+        bounds: Bounds,
+        scraping: ScrapeSettings,
     ) -> None:
         self._platform, self._peer, self._adapters, self._bounds = platform, peer, adapters, bounds
         self._metrics = ScrapedMetrics(platform, scraping, np.arange(len(adapters)))
         self._memory = Remembered()
         self.resizes = 0
         platform.changed = self._follow
-        platform.engines.route(self._table())
+        table = self._table()
+        platform.engines.route(table)
+        warm_as_routed(platform, table, popularity)
         interval_s = peer.scaler.interval_s
         if bounds.least < bounds.most:
             platform.calendar.every(interval_s, platform.now_s + interval_s, self._scale)

@@ -9,14 +9,15 @@ from typing import Any
 
 from autoscaler.policy.groups import StatedLimits
 from autoscaler.policy.model import FleetPolicy
+from autoscaler.ring.slots import slot_name
 from autoscaler.simulator.fleet.controlled import ControlledFleet
 from autoscaler.simulator.fleet.engines import EngineFleet, FleetShape
 from autoscaler.simulator.fleet.platform import Platform, PlatformSettings
 from autoscaler.simulator.fleet.scraping import ScrapeSettings
 from autoscaler.simulator.fleet.stream import ArrivalStream
-from autoscaler.simulator.fleet.tables import Level, least_requests
+from autoscaler.simulator.fleet.tables import Level
 from autoscaler.simulator.strategies.outcome import Outcome, Recorder
-from autoscaler.simulator.strategies.peers import POOL, Peer, PeerFleet
+from autoscaler.simulator.strategies.peers import POOL, Peer, PeerFleet, owned, rendezvous, warm_as_routed
 from autoscaler.simulator.strategies.scalers import Bounds
 from autoscaler.simulator.strategies.scenario import Scenario
 
@@ -62,7 +63,9 @@ def run_peer(
     """One peer."""
     stage = Stage(scenario)
     stage.platform.resize(POOL, scenario.replicas, now=True)
-    fleet = PeerFleet(stage.platform, peer, stage.names, Bounds(scenario.least, scenario.most), stage.scraping)
+    fleet = PeerFleet(
+        stage.platform, peer, stage.names, scenario.popularity, Bounds(scenario.least, scenario.most), stage.scraping
+    )
     stage.play(progress)
     return stage.recorder.outcome(name, settings, moves=0, tier_changes=0, resizes=fleet.resizes)
 
@@ -73,13 +76,16 @@ def run_ours(
 ) -> Outcome:  # fmt: skip
     """The product: its controller, with this policy, and routers at this level. The scenario gives limits and bounds.
 
-    Until the first ring is published routers go by least requests, as they do while a policy only advises.
+    Until the controller's first ring is published routers go by plain rendezvous with two owners: an older ring.
     """
     stage = Stage(scenario)
     platform = stage.platform
     platform.resize("warm", scenario.replicas, now=True)
-    pool = [m.place for m in platform.serving()]
-    platform.engines.route(least_requests(pool, len(stage.names), 2))
+    first = rendezvous(2, lambda i, member: slot_name(i))(platform.serving(), stage.names)
+    platform.engines.route(first)
+    warm_as_routed(platform, first, scenario.popularity)
+    for member in platform.serving():
+        platform.engines.register(member.place, owned(first, member.place))
     loop = asyncio.new_event_loop()
     try:
         fleet = ControlledFleet(platform, fitted(policy, scenario), stage.names, stage.scraping, level, loop)
