@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from autoscaler.api.auth import Principal, Role
 from autoscaler.api.parts import SharedStores
@@ -16,7 +17,9 @@ from autoscaler.cli.settings import Settings
 from autoscaler.cli.sources import FollowingSource
 from autoscaler.connectors.engines.client import EngineSettings, HttpEngines
 from autoscaler.connectors.engines.dialects import SGLANG, VLLM
+from autoscaler.connectors.envoy.resources import Mode as RouterMode
 from autoscaler.connectors.kubernetes.access import ClusterAccess
+from autoscaler.connectors.kubernetes.acks import SharedAcks
 from autoscaler.connectors.kubernetes.cluster import Cluster
 from autoscaler.connectors.kubernetes.config_map import ConfigMapRing, OneConfigMap
 from autoscaler.connectors.kubernetes.fleet import KubernetesFleet
@@ -36,12 +39,19 @@ from autoscaler.connectors.kubernetes.tier_overrides import TierOverrides
 from autoscaler.connectors.routers.fanout import Publishers
 from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.controller.observe import World
-from autoscaler.domain.fleet import Tier
+from autoscaler.domain.decisions import DecisionRecord
+from autoscaler.domain.fleet import ReplicaState, Tier
 from autoscaler.planner.views import COLD_GROUP, WARM_GROUP
 from autoscaler.policy.groups import Target
 from autoscaler.policy.model import FleetPolicy
-from autoscaler.policy.words import HotSource, Preset
+from autoscaler.policy.words import HotSource, Mode, Preset
 from autoscaler.ports import Clock, PermanentError, TemporaryError
+from autoscaler.ring.slots import slot_name
+from autoscaler.ring.snapshot import Member, RingSnapshot
+from autoscaler.telemetry import FleetView
+
+if TYPE_CHECKING:
+    from autoscaler.connectors.envoy.discovery import EnvoyDiscovery
 
 _log = logging.getLogger(__name__)
 _LOADS_EVERY_S = 5.0  # written only when something was loaded or unloaded
@@ -90,8 +100,8 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
     assert isinstance(decisions, ClusterDecisions)
     if wiring.envoy is not None:
         raise UsageError(
-            f"fleet {policy.name}: `envoy` is fed by files of one machine; in a cluster routers take the ring from "
-            f"the ConfigMap {policy.name}-ring or from the API"
+            f"fleet {policy.name}: `envoy` is fed by files of one machine; in a cluster Envoys ask for the ring "
+            f"(`discovery`), and other routers take it from the ConfigMap {policy.name}-ring or from the API"
         )
     cluster = await asyncio.to_thread(_cluster, settings)
     stack.callback(cluster.close)
@@ -103,7 +113,12 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
     fleet = KubernetesFleet(cluster, lambda: targets(context.policy(), namespace), state, wiring.engine_port)
     stack.callback(fleet.close)
     hub = RingHub(policy.ring.router_ttl_s)
-    publisher = Publishers(ConfigMapRing(ring, leading.fence), (hub,))
+    discovery = await _discovery(context, stack)
+    acks = SharedAcks(await maps.open(f"{policy.name}-routers"), leading)
+    heard = tuple(each for each in (hub, discovery) if each is not None)
+    publisher = Publishers(ConfigMapRing(ring, leading.fence), (*heard, acks))
+    sharing = asyncio.create_task(acks.run(heard, context.clock))
+    stack.callback(sharing.cancel)
     loading = policy.engine.loading
     asking = EngineSettings(
         SGLANG if policy.engine.preset is Preset.SGLANG else VLLM, loading.parallel_per_replica, loading.timeout_s,
@@ -120,8 +135,63 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
     stack.callback(telling.cancel)
     return BuiltFleet(
         world, hub, frozen=leading.frozen, config_map=maps.catalogue, checkpoints=state, told=_told(policy, namespace),
-        subscribers=(reporter.take,), conditions=lambda: overrides.conditions(context.name),
+        subscribers=(reporter.take, *(() if discovery is None else (_Unmanaged(discovery).take,))),
+        follow=None if discovery is None else lambda policy: discovery.follow(_routing(policy)),
+        conditions=lambda: {**overrides.conditions(context.name), **_refused(discovery)},
     )  # fmt: skip
+
+
+async def _discovery(context: FleetContext, stack: AsyncExitStack) -> EnvoyDiscovery | None:
+    """What Envoys ask, where the settings say so. Raises UsageError where its port is taken."""
+    told, policy = context.wiring.discovery, context.policy()
+    if told is None:
+        return None
+    # With gRPC, which only those need who serve Envoys.
+    from autoscaler.connectors.envoy.ads import AdsServer
+    from autoscaler.connectors.envoy.discovery import EnvoyDiscovery
+
+    server = AdsServer(told.host, told.port)
+    try:
+        await server.start()
+    except OSError as error:
+        raise UsageError(f"fleet {policy.name}: Envoys cannot ask at {told.host}:{told.port}: {error}") from error
+    stack.push_async_callback(server.stop)
+    return EnvoyDiscovery(
+        server, known=lambda: context.catalogue().ids, mode=_routing(policy), router_ttl_s=policy.ring.router_ttl_s
+    )
+
+
+class _Unmanaged:
+    """Lets Envoys reach the warm replicas while a fleet is only advised and no ring was ever published."""
+
+    def __init__(self, discovery: EnvoyDiscovery) -> None:
+        self._discovery = discovery
+        self._shown: tuple[Member, ...] = ()
+        self._showing: asyncio.Task[None] | None = None
+
+    def take(self, view: FleetView, records: tuple[DecisionRecord, ...]) -> None:
+        """A tick has ended."""
+        seen, policy = view.observation, view.policy
+        ready = [r for r in seen.replicas if r.state is ReplicaState.READY and r.group == WARM_GROUP and r.address]
+        members = tuple(Member(r.id, r.address, slot=slot_name(number)) for number, r in enumerate(ready))
+        if policy.mode is not Mode.ADVISE or seen.ring_body is not None or members == self._shown:
+            return
+        self._shown = members
+        ring = RingSnapshot(
+            view.fleet, 0, "", 2, members, warm=seen.catalogue.ids, base_models=(policy.base_model,)
+        )  # fmt: skip
+        self._showing = asyncio.create_task(self._discovery.show(ring))
+
+
+def _routing(policy: FleetPolicy) -> RouterMode:
+    """Advice changes nothing: a router of ours is then a plain one."""
+    return RouterMode.LEAST_REQUESTS if policy.mode is Mode.ADVISE else RouterMode.RING
+
+
+def _refused(discovery: EnvoyDiscovery | None) -> dict[str, str]:
+    said = {} if discovery is None else discovery.refusals()
+    text = "; ".join(f"{router} keeps the ring before: {words}" for router, words in sorted(said.items()))
+    return {"RouterRefused": text} if text else {}
 
 
 def targets(policy: FleetPolicy, namespace: str) -> tuple[GroupTarget, ...]:

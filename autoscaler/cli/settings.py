@@ -165,6 +165,14 @@ class InCluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """Where stock Envoys ask for the ring (incremental ADS over gRPC). Plain text: keep it inside the cluster."""
+
+    host: str = key(HOST, "127.0.0.1", "Address; `0.0.0.0` lets other machines in.")
+    port: int = required(PORT, "Port; docs/envoy.md has the bootstrap of an Envoy that asks there.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetWiring:
     """What belongs to one fleet."""
 
@@ -174,6 +182,9 @@ class FleetWiring:
         "With `source: scrape`: router -> URL of its metrics page. An `envoy` below is read without being named here.",
     )
     envoy: Envoy | None = key(Either("none", Section(Envoy)), None, "A stock Envoy on this machine.")
+    discovery: Discovery | None = key(
+        Either("none", Section(Discovery)), None, "With `platform: kubernetes`: stock Envoys ask here for the ring."
+    )
     engine_api_key_file: str | None = key(Either("none", FILE), None, "Holds the engines' API key.")
     engine_port: int | None = key(
         Either("auto", PORT), None, "With `platform: kubernetes`; `auto`: the pod's port `http`, else its first."

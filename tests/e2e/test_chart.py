@@ -107,7 +107,7 @@ def test_advice_may_change_nothing_but_its_own_lease_and_state(tmp_path: Path) -
     named = [
         r.get("resourceNames") for role in of_kind(manifests, "Role") for r in role["rules"] if "update" in r["verbs"]
     ]
-    assert named == [["release"], ["chat-ring", "chat-state", "chat-loads", "release-operators"]]
+    assert named == [["release"], ["chat-ring", "chat-state", "chat-loads", "chat-routers", "release-operators"]]
     assert not of_kind(manifests, "ClusterRole")
 
 

@@ -152,11 +152,14 @@ _nonces = itertools.count(1)
 
 
 class AdsServer:
-    """Serves one set of resources to every Envoy that connects. Plain text: keep the port inside the cluster."""
+    """Serves one set of resources to every Envoy that connects. Plain text: keep the port inside the cluster.
+
+    `peers` are those that are connected now.
+    """
 
     def __init__(self, host: str, port: int) -> None:
-        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._resources: Resources = {}
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.resources: Resources = {}
         self._number = 0
         self._changed = asyncio.Event()
         self.peers: dict[int, Peer] = {}
@@ -170,11 +173,11 @@ class AdsServer:
         )  # fmt: skip
         ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server(_Service(self._stream), self._server)
         try:
-            bound = self._server.add_insecure_port(self._address)
+            bound = self._server.add_insecure_port(self.address)
         except RuntimeError as error:
             raise OSError(str(error)) from error
         if not bound:
-            raise OSError(f"{self._address} is taken")
+            raise OSError(f"{self.address} is taken")
         await self._server.start()
 
     async def stop(self) -> None:
@@ -184,7 +187,7 @@ class AdsServer:
 
     def publish(self, number: int, resources: Resources) -> None:
         """Bring every Envoy up to these resources; `number` is what an Envoy that accepts them has applied."""
-        self._number, self._resources = number, resources
+        self._number, self.resources = number, resources
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -199,7 +202,7 @@ class AdsServer:
             while not listening.done():
                 heard.clear()
                 changed = self._changed
-                for response in peer.lacks(self._resources, self._number):
+                for response in peer.lacks(self.resources, self._number):
                     yield response
                 news = [asyncio.create_task(event.wait()) for event in (heard, changed)]
                 await asyncio.wait([listening, *news], return_when=asyncio.FIRST_COMPLETED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from autoscaler.connectors.envoy.ads import AdsServer
 from autoscaler.connectors.envoy.publisher import servable
@@ -13,7 +14,7 @@ from autoscaler.connectors.envoy.xds import Cut
 from autoscaler.connectors.routers.epochs import judged
 from autoscaler.domain.decisions import Applied, Failed, Outcome
 from autoscaler.domain.fleet import Router
-from autoscaler.ring.snapshot import RingSnapshot
+from autoscaler.ring.snapshot import MemberState, RingSnapshot
 
 
 class EnvoyDiscovery:
@@ -58,6 +59,13 @@ class EnvoyDiscovery:
             await self._send()
             self._last = epoch, body
         return Applied(f"epoch {epoch} sent to {len(self._server.peers)} Envoys")
+
+    async def show(self, snapshot: RingSnapshot) -> None:
+        """Serve members before anything was published, by a fleet's advice: it is no epoch, and nobody applies one."""
+        async with self._lock:
+            if self._last is None and any(m.state is MemberState.ACTIVE and m.address for m in snapshot.members):
+                self._snapshot = replace(snapshot, epoch=0)
+                await self._send()
 
     async def last(self) -> tuple[int, bytes] | None:
         """The published epoch and snapshot, None where there is none."""

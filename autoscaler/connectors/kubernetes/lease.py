@@ -31,7 +31,7 @@ class KubernetesLease:
     def __init__(self, cluster: Cluster, namespace: str, name: str, holder: str, duration_s: float) -> None:
         self._cluster, self._namespace, self._name = cluster, namespace, name
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._holder, self._duration_s = holder, max(1, math.ceil(duration_s))
+        self.holder, self._duration_s = holder, max(1, math.ceil(duration_s))
         self._renewed_at_s: float | None = None
         self._seen: tuple[object, float] = (None, -math.inf)
         self._frozen = ""
@@ -77,7 +77,7 @@ class KubernetesLease:
             return
         try:
             lease = self._read()
-            if lease["spec"].get("holderIdentity") == self._holder:
+            if lease["spec"].get("holderIdentity") == self.holder:
                 lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
                 self._cluster.now("PUT", f"{self._collection}/{self._name}", lease)
         except (TemporaryError, PermanentError) as error:
@@ -93,7 +93,7 @@ class KubernetesLease:
     def _may_take(self, lease: Json, now_s: float) -> bool:
         spec = lease["spec"]
         holder = spec.get("holderIdentity") or ""
-        if holder in ("", self._holder):
+        if holder in ("", self.holder):
             return True
         claim = (holder, spec.get("renewTime"))
         if self._seen[0] != claim:
@@ -102,10 +102,10 @@ class KubernetesLease:
 
     def _write(self, lease: Json, now_s: float) -> None:
         spec, at = lease["spec"], _micro_time(now_s)
-        if spec.get("holderIdentity") != self._holder:
+        if spec.get("holderIdentity") != self.holder:
             spec["leaseTransitions"] = spec.get("leaseTransitions", 0) + 1
             spec["acquireTime"] = at
-        spec |= {"holderIdentity": self._holder, "leaseDurationSeconds": self._duration_s, "renewTime": at}
+        spec |= {"holderIdentity": self.holder, "leaseDurationSeconds": self._duration_s, "renewTime": at}
         exists = "resourceVersion" in lease["metadata"]
         path = f"{self._collection}/{self._name}" if exists else self._collection
         written = self._cluster.now("PUT" if exists else "POST", path, lease)

@@ -70,7 +70,7 @@ class ConfigMapLoads:
             self._changed = True
             _log.warning("which adapters were loaded is not kept: %s", error)
 
-    def _write(self, rows: list[object]) -> None:
+    def _write(self, rows: Sequence[object]) -> None:
         packed = gzip.compress(json.dumps(rows, separators=(",", ":")).encode(), mtime=0)
 
         def edit(found: Json) -> Outcome | None:
