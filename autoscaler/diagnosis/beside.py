@@ -39,11 +39,15 @@ class Beside:
         """
         here = self._rows(replica)
         here = here[self._tenant[here] != tenant]
-        others, place = np.unique(self._tenant[here], return_inverse=True)
-        beside = _sums(place, self._requests[here], self._ttft_sum[here], others.size)
+        starts = np.flatnonzero(np.diff(self._tenant[here], prepend=-1))
+        others, place = self._tenant[here[starts]], np.zeros(here.size, np.int64)
+        place[starts[1:]] = 1
+        beside = _sums(np.cumsum(place), self._requests[here], self._ttft_sum[here], others.size)
         rows = np.concatenate([self._rows(r) for r in sorted(touched)])
-        rows = rows[np.isin(self._tenant[rows], others)]
         at = np.searchsorted(others, self._tenant[rows])
+        mine = at < others.size
+        mine[mine] = others[at[mine]] == self._tenant[rows[mine]]
+        rows, at = rows[mine], at[mine]
         near = _sums(at, self._requests[rows], self._ttft_sum[rows], others.size)
         away = self._everywhere[:, others] - near
         known = (beside[0] > _FEWEST_RPS) & (away[0] > _FEWEST_RPS)

@@ -73,9 +73,9 @@ def _effect(finding: Json) -> str:
 
 def _heat(aggressors: list[Json]) -> None:
     rows = [
-        {"aggressor": f["tenant"], "victim": victim, "added": f["effect_s"], "says": seconds(f["effect_s"])}
+        {"aggressor": f["tenant"], "victim": victim, "added": added_s, "says": seconds(added_s)}
         for f in aggressors[:MOST_CELLS]
-        for victim in f["others"][:MOST_CELLS]
+        for victim, added_s in _pairs(f)
     ]
     frame = pd.DataFrame(rows)
     victims = frame["victim"].nunique()
@@ -87,6 +87,16 @@ def _heat(aggressors: list[Json]) -> None:
         "aggressors by victims, with the seconds that each adds",
         170 + 34 * min(len(aggressors), MOST_CELLS),
     )
+    st.caption(
+        "Beside the aggressor, against the same tenant on its other owners now; the mean of all where it has none."
+    )
+
+
+def _pairs(finding: Json) -> list[tuple[str, float]]:
+    """Each victim with the seconds that are added to its own; the mean of all where it has no owner to compare with."""
+    victims = finding["others"][:MOST_CELLS]
+    own_s = finding["added_s"][: len(victims)]
+    return [(v, finding["effect_s"] if s is None else max(s, 0.0)) for v, s in zip(victims, own_s, strict=True)]
 
 
 def _evidence(found: list[Json]) -> None:

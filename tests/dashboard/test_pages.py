@@ -70,7 +70,8 @@ def test_an_aggressor_is_named_with_its_victims_and_the_cure(look: Look, managed
             {
                 "tenant": "loud", "aggressor_score": 0.9, "victim_score": 0.0, "share_ratio": 0.57, "effect_s": 1.84,
                 "effect_low_s": 1.2, "effect_high_s": 2.5, "samples": 14, "missing": None,
-                "others": ["quiet-1", "quiet-2"], "harm": 12.0, "evidence": ["it takes 57% of the tokens of warm-0000"],
+                "others": ["quiet-1", "quiet-2"], "added_s": [2.0, None], "harm": 12.0,
+                "evidence": ["it takes 57% of the tokens of warm-0000"],
             }
         ]
     }  # fmt: skip

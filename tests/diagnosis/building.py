@@ -138,8 +138,8 @@ class Incident:
         diagnosis, self.memory = diagnose(look, POLICY, self.memory, self.now_s)
         return diagnosis
 
-    def lives(self, for_s: float) -> Diagnosis:
+    def lives(self, for_s: float, step_s: float = 15.0) -> Diagnosis:
         """So long; the diagnosis at the end."""
-        for _ in range(int(for_s // 15.0) - 1):
-            self.tick()
-        return self.tick()
+        for _ in range(int(for_s // step_s) - 1):
+            self.tick(step_s)
+        return self.tick(step_s)

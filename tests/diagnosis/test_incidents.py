@@ -158,7 +158,7 @@ def test_memory_survives_json_and_the_same_moment_adds_nothing():
     assert look(seen, POLICY, memory, memory.last_tick_s)[1].sums == memory.sums
 
 
-@pytest.mark.parametrize("damage", [{"version": 9}, {"sums": [[1]]}, {"odd_since_s": None}, {"last_tick_s": 3}])
+@pytest.mark.parametrize("damage", [{"version": 1}, {"sums": [[1]]}, {"odd_since_s": None}, {"last_tick_s": 3}])
 def test_a_damaged_memory_is_refused_with_a_remedy(damage):
     with pytest.raises(ValueError, match="start with an empty one"):
         DiagnosisMemory.from_json({**DiagnosisMemory().to_json(), **damage})
@@ -174,28 +174,3 @@ def test_unknown_rates_and_latencies_are_left_out():
     nan = float("nan")
     found = once(replica(0), pairs={("a", 0): (nan, 5.0), ("b", 0): (1.0, nan), ("c", 0): (2.0, 1.5)})
     assert found.replicas["warm-000"].harm == pytest.approx(1.0)
-
-
-CAUSES = {
-    Cause.NONE: {},
-    Cause.NOISY_NEIGHBOUR: {"aggressor_harm_s": 0.4},
-    Cause.BAD_REPLICA: {"slow_replica": (1, 4.0)},
-    Cause.THRASH: {
-        "signals_of": lambda r, load, now: {"waiting": 4 * load + 2, "deferred": 3 * load + 2, "kv_usage_ratio": 0.1}
-    },
-    Cause.SATURATION: {"signals_of": lambda r, load, now: {"waiting": 6 + 4 * load, "kv_usage_ratio": 0.92}},
-}
-
-
-@pytest.mark.slow
-def test_causes_of_random_incidents_are_named_with_precision_and_recall():
-    """Forty incidents, eight of each cause, with other owners, loads and noise in each."""
-    named = [
-        (cause, Incident(np.random.default_rng(100 + seed), **kind).lives(1500).groups["warm"].cause)
-        for cause, kind in CAUSES.items()
-        for seed in range(8)
-    ]
-    for cause in CAUSES:
-        said = [true for true, got in named if got is cause]
-        assert said.count(cause) / 8 >= 0.85, f"recall of {cause}"
-        assert said.count(cause) / max(len(said), 1) >= 0.85, f"precision of {cause}"
