@@ -26,6 +26,7 @@ from autoscaler.forecasting import (
     train,
 )
 from autoscaler.forecasting.calibration import ROWS
+from autoscaler.policy.model import FleetPolicy
 from benchmarks.forecast_tiers import Seen, by_policy, by_threshold, figures
 from benchmarks.rates import RateWindows, read_windows
 
@@ -93,8 +94,9 @@ def ours(
     shape = (len(settings.horizons_s), *rates.rps.shape)
     names = {"ours": ("p50", "p90"), "table": ("table50", "table90"), "model": ("model50", "model90")}
     walks = {name: Walk(np.zeros(shape), np.zeros(shape)) for name in names}
-    flat = rates.rps.shape
-    seen = Seen(rates.rps, np.zeros(flat), np.zeros(flat), np.zeros(flat, np.bool_), np.zeros(flat, np.bool_))
+    told = FleetPolicy(name="replay", base_model="any")
+    ahead_s = (told.forecast.horizon_s, told.scaling.scale_in.horizon_s)
+    seen = Seen.empty(rates.rps)
     for t, memory in enumerate(walk(rates, settings, train_windows)):
         for h, pending in enumerate(memory.pending):
             for name, (point, upper) in names.items():
@@ -102,8 +104,8 @@ def ours(
                 cheap_p, cheap_u = pending[-1][ROWS.index("table50")], pending[-1][ROWS.index("table90")]
                 walks[name].point[h, t] = np.where(np.isnan(p), cheap_p, p)
                 walks[name].upper[h, t] = np.where(np.isnan(u), cheap_u, u)
-        made = forecast(memory, settings.horizons_s[:1], memory.last_tick_s, settings)
-        seen.mean[t], seen.upper[t], seen.known[t] = made.mean[0], made.p90[0], made.known
+        made = forecast(memory, ahead_s, memory.last_tick_s, settings)
+        seen.mean[t], (seen.upper[t], seen.later[t]), seen.known[t] = made.mean[0], made.p90, made.known
         seen.burst[t] = bursts(memory, memory.last_tick_s).active
     return walks, seen, memory
 

@@ -20,13 +20,21 @@ TOKENS_PER_REQUEST = 500.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What tiering is told, window by window: [T, S] each, requests/s."""
+    """What tiering is told, window by window: [T, S] each, requests/s; `later` is the band as far as demotion looks."""
 
     rate: Doubles
     mean: Doubles
     upper: Doubles
+    later: Doubles
     known: NDArray[np.bool_]
     burst: NDArray[np.bool_]
+
+    @classmethod
+    def empty(cls, rate: Doubles) -> "Seen":
+        """Columns to be written to, beside the rates."""
+        mean, upper, later = np.zeros((3, *rate.shape))
+        known, burst = np.zeros((2, *rate.shape), np.bool_)
+        return cls(rate, mean, upper, later, known, burst)
 
 
 def by_policy(ids: tuple[str, ...], seen: Seen, window_s: float) -> Tiers:
@@ -48,6 +56,7 @@ def by_policy(ids: tuple[str, ...], seen: Seen, window_s: float) -> Tiers:
             rate_tokens_per_s=seen.rate[t] * TOKENS_PER_REQUEST,
             mean_tokens_per_s=seen.mean[t] * TOKENS_PER_REQUEST,
             upper_tokens_per_s=seen.upper[t] * TOKENS_PER_REQUEST,
+            later_upper_tokens_per_s=seen.later[t] * TOKENS_PER_REQUEST,
             known=seen.known[t],
             burst=seen.burst[t],
         )

@@ -14,7 +14,7 @@ class Reason(StrEnum):
     """Why a number or a tier is what it is. Closed: every member is documented and reachable."""
 
     # tiers
-    FORECAST_HOT = "ForecastHot"  # the upper band passed the promotion threshold
+    FORECAST_HOT = "ForecastHot"  # the forecast mean passed the promotion threshold
     BURST_ONSET = "BurstOnset"  # a jump, seen before the forecast knew it
     SLO_MISSED = "SloMissed"
     NOISY_NEIGHBOUR = "NoisyNeighbour"

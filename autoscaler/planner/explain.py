@@ -117,7 +117,7 @@ def _tenant_changes(name: str, tier: Tier, known: _Known) -> tuple[str, ...]:
     if tier is not Tier.HOT and isinstance(carried, Fresh):
         hot = tiering.hot_threshold_replicas * carried.value
         changes.append(
-            f"HOT: an upper band above {hot:.0f} tokens/s ({tiering.hot_threshold_replicas:g} replicas of "
+            f"HOT: more than {hot:.0f} tokens/s expected ({tiering.hot_threshold_replicas:g} replicas of "
             f"{carried.value:.0f} tokens/s), or `isolation: dedicated` in the policy."
         )
     if tier is Tier.COLD:

@@ -47,6 +47,7 @@ def tier_view(
         rate_tokens_per_s=demand.rate_tokens_per_s,
         mean_tokens_per_s=demand.mean_tokens_per_s,
         upper_tokens_per_s=demand.upper_tokens_per_s,
+        later_upper_tokens_per_s=demand.forecast.p90[2] * demand.tokens_per_request,
         known=demand.forecast.known,
         burst=demand.bursts.active,
         slo_missed=demand.slo_missed,

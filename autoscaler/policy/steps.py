@@ -100,7 +100,7 @@ class Tiering:
     hot_threshold_replicas: float = key(
         Number(0.01, 1_000),
         3.0,
-        "A tenant whose forecast upper band needs so many replicas becomes HOT; below, the ring serves it better.",
+        "A tenant that is expected to need so many replicas becomes HOT; below, the ring serves it better.",
         name="hotThreshold",
         effect="which loads get a hot group; higher: fewer hot groups",
     )

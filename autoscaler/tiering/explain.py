@@ -17,7 +17,7 @@ from autoscaler.domain.fleet import Tier
 from autoscaler.domain.observation import Bools, Floats
 from autoscaler.domain.signals import Fresh
 from autoscaler.tiering.limits import most_hot_groups
-from autoscaler.tiering.memory import TIER_HOT, TIER_NEW, TIER_WARM, Codes
+from autoscaler.tiering.memory import TIER_COLD, TIER_HOT, TIER_NEW, TIER_WARM, Codes
 from autoscaler.tiering.plan import REASON_CODE, REASONS, TIERS
 from autoscaler.tiering.tenants import Tenants
 
@@ -106,13 +106,13 @@ def _isolation(tenants: Tenants, row: int) -> str:
 
 
 def _load(tenants: Tenants, row: int) -> str:
-    upper = float(tenants.view.upper_tokens_per_s[row])
-    return f"upper band {upper:.4g} tokens/s is {_replicas(tenants, upper)}; {_hot_line(tenants)}"
+    mean = float(tenants.view.mean_tokens_per_s[row])
+    return f"{mean:.4g} tokens/s expected, {_replicas(tenants, mean)}; {_hot_line(tenants)}; {_worth(tenants, mean)}"
 
 
 def _burst(tenants: Tenants, row: int) -> str:
     now = float(tenants.rate[row])
-    return f"a jump to {now:.4g} tokens/s, which is {_replicas(tenants, now)}; {_hot_line(tenants)}"
+    return f"a jump to {now:.4g} tokens/s, {_replicas(tenants, now)}; {_hot_line(tenants)}; {_worth(tenants, now)}"
 
 
 def _slo(tenants: Tenants, row: int) -> str:
@@ -139,24 +139,26 @@ def _woke(tenants: Tenants, row: int) -> str:
 
 
 def _quiet(tenants: Tenants, row: int) -> str:
-    line, upper = float(tenants.quiet_below[row]), float(tenants.upper[row])
+    line, upper = float(tenants.quiet_below[row]), float(tenants.later_upper[row])
     quiet_s = tenants.now_s - float(tenants.quiet_since_s[row])
     text = (
         f"upper band {upper:.4g} tokens/s, below {line:.4g} for {_span(quiet_s)} (needs {_span(tenants.dwell_s[row])})"
     )
     if tenants.before[row] == TIER_HOT:
-        return f"{text}: its group is worth {_replicas(tenants, upper)}"
+        return f"{text}: {_worth(tenants, upper)}"
     slots = tenants.slots or 0
     return (
         f"{text}: gives back {int(tenants.view.adapters[row])} adapter slots of a ring that holds {tenants.on_ring} "
-        f"adapters in {slots}, not each twice"
+        f"adapters in {slots}, not each twice, so that {_copies(tenants, row)} on two replicas; of its own next hour "
+        f"{float(tenants.mean[row]) * 3600:.3g} tokens are expected to wait for a load"
     )
 
 
 def _dwell(tenants: Tenants, row: int) -> str:
     since_s = max(float(tenants.since_s[row]), float(tenants.quiet_since_s[row]))
     left = float(tenants.dwell_s[row]) - (tenants.now_s - since_s)
-    return f"quiet at {tenants.upper[row]:.4g} tokens/s, but it stays for {_span(left)} more (dwell)"
+    upper = float(tenants.later_upper[row])
+    return f"quiet at {upper:.4g} tokens/s, {_worth(tenants, upper)}, but it stays for {_span(left)} more (dwell)"
 
 
 def _in_band(tenants: Tenants, row: int) -> str:
@@ -167,7 +169,10 @@ def _in_band(tenants: Tenants, row: int) -> str:
     if tenants.before[row] == TIER_WARM and tenants.quiet[row]:
         return f"{text}; quiet, but the ring holds every adapter twice, so COLD would gain nothing"
     if tenants.before[row] == TIER_HOT:
-        return f"{text}; it goes back below {float(tenants.quiet_below[row]):.4g}"
+        later = float(tenants.later_upper[row])
+        return f"{text}; {_worth(tenants, later)}; it goes back below {float(tenants.quiet_below[row]):.4g}"
+    if tenants.before[row] == TIER_COLD:
+        return f"{text}; asleep, it leaves {int(tenants.view.adapters[row])} adapter slots to others"
     return text
 
 
@@ -181,6 +186,23 @@ def _slot_budget(tenants: Tenants, row: int) -> str:
         f"the ring's {tenants.slots} adapter slots are taken by tenants worth more than its "
         f"{each:.4g} tokens/s per adapter"
     )
+
+
+def _worth(tenants: Tenants, tokens_per_s: float) -> str:
+    """By how much HOT beats WARM, in replicas: zero at the demotion threshold."""
+    if not np.isfinite(tenants.hot_tokens_per_s):
+        return "its worth is unknown before a replica's capacity is"
+    worth = tenants.hot_worth_replicas(tokens_per_s)
+    spared, price = worth + tenants.policy.tiering.demote_ratio, tenants.policy.tiering.demote_ratio
+    return (
+        f"HOT is {'better' if worth >= 0 else 'worse'} than WARM by {abs(worth):.2f} replicas "
+        f"(isolation {spared:.2f}, a group's rounding {price:.2f})"
+    )
+
+
+def _copies(tenants: Tenants, row: int) -> str:
+    count = min(int(tenants.view.adapters[row]), tenants.surplus)
+    return f"{count} busier {'adapter is' if count == 1 else 'adapters are'}"
 
 
 def _hot_line(tenants: Tenants) -> str:

@@ -2,7 +2,8 @@
 
 An ordered list of rules. Each looks at all tenants at once and speaks for some of them; the first that speaks for a
 tenant decides. Worked numbers with the defaults: a replica carries 4,000 tokens/s and the threshold is 3 replicas, so a
-tenant is HOT from an upper band of 12,000 tokens/s, and leaves HOT once it was below 6,000 for 8 ticks and two hours.
+tenant is HOT from an expected 12,000 tokens/s, and leaves HOT once the upper band of the next hour was below 6,000 for
+8 ticks and two hours. Up by the mean, down by the band: a wide band alone is doubt, not load, and doubt moves nobody.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def isolated(tenants: Tenants) -> Answer:
 
 
 def worth_replicas(tenants: Tenants) -> Answer:
-    """The upper band needs several replicas: rounding a group of its own up to whole ones wastes little."""
-    mask = tenants.view.known & (tenants.view.upper_tokens_per_s > tenants.hot_tokens_per_s)
+    """It is expected to need several replicas: rounding a group of its own up to whole ones wastes little."""
+    mask = tenants.view.known & (tenants.view.mean_tokens_per_s > tenants.hot_tokens_per_s)
     return _where(mask & _asked(tenants, Trigger.LOAD), TIER_HOT, Reason.FORECAST_HOT)
 
 

@@ -46,11 +46,19 @@ class Tenants:
 
     @cached_property
     def hot_tokens_per_s(self) -> float:
-        """Upper band from which a tenant is HOT by load; infinite where no capacity is known."""
+        """Mean over the horizon from which a tenant is HOT by load; infinite where no capacity is known."""
         capacity = self.view.capacity_tokens_per_s
         if not isinstance(capacity, Fresh):
             return float("inf")
         return self.policy.tiering.hot_threshold_replicas * capacity.value
+
+    def hot_worth_replicas(self, tokens_per_s: float) -> float:
+        """By how many replicas HOT beats WARM for a tenant with so much load; below 0 WARM is better.
+
+        A group of its own is rounded up to whole replicas: half a replica on average, which is `demoteBelow`. Isolation
+        is worth one replica at the threshold, and in proportion to the load: so the sum is zero where demotion begins.
+        """
+        return tokens_per_s / self.hot_tokens_per_s - self.policy.tiering.demote_ratio
 
     @property
     def cold_tokens_per_s(self) -> float:
@@ -68,6 +76,12 @@ class Tenants:
         """Forecast upper band, or the last window's rate where that is higher; never NaN."""
         view = self.view
         return np.fmax(np.where(view.known, view.upper_tokens_per_s, 0.0), self.rate)
+
+    @cached_property
+    def later_upper(self) -> Floats:
+        """Highest upper band as far as demotion looks ahead; never NaN."""
+        later = self.view.later_upper_tokens_per_s
+        return self.upper if later is None else np.fmax(self.upper, np.where(self.view.known, later, 0.0))
 
     @cached_property
     def mean(self) -> Floats:
@@ -88,8 +102,8 @@ class Tenants:
 
     @cached_property
     def quiet(self) -> Bools:
-        """Below the demotion threshold of the present tier, at this tick."""
-        return np.asarray(self.heard & (self.upper < self.quiet_below))
+        """Below the demotion threshold of the present tier, now and as far as demotion looks ahead."""
+        return np.asarray(self.heard & (self.later_upper < self.quiet_below))
 
     @cached_property
     def quiet_ticks(self) -> Counts:

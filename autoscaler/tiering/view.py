@@ -20,6 +20,8 @@ class TierView:
         ids: tenant ids, unique (`Catalogue.tenants`).
         rate_tokens_per_s: prompt and completion tokens/s of the last window; NaN = unknown.
         mean_tokens_per_s, upper_tokens_per_s: forecast mean and upper band over `forecast.horizon`.
+        later_upper_tokens_per_s: upper band over `scaling.scaleIn.horizon`, an hour: what looks quiet now and is not
+            expected to stay so is not quiet. None = the same as `upper_tokens_per_s`.
         known: whether the forecast rests on something seen.
         burst: an onset was detected.
         slo_missed: the tenant missed its SLO over the last window; false where nothing is known.
@@ -45,11 +47,13 @@ class TierView:
     ring_adapters: int | None = None
     diagnosis: Diagnosis = field(default_factory=Diagnosis)
     overrides: tuple[Override, ...] = ()
+    later_upper_tokens_per_s: Floats | None = None
 
     def __post_init__(self) -> None:
         """Refuse columns of different lengths."""
         for name in _COLUMNS:
-            shape = getattr(self, name).shape
+            column = getattr(self, name)
+            shape = (len(self.ids),) if column is None else column.shape
             if shape != (len(self.ids),):
                 raise ValueError(f"{name} has shape {shape}, expected ({len(self.ids)},): one value per tenant")
 
@@ -70,4 +74,5 @@ _COLUMNS = (
     "slo_missed",
     "adapters",
     "loadable",
+    "later_upper_tokens_per_s",
 )

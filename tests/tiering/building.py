@@ -34,6 +34,7 @@ def view(
     slots: int | None = None,
     diagnosis: Diagnosis | None = None,
     overrides: Iterable[Override] = (),
+    later: Iterable[float] | None = None,
 ) -> TierView:
     """Columns from `{tenant: {field: value}}`; what is left out is quiet, known and loadable."""
     ids = tuple(sorted(tenants))
@@ -56,6 +57,7 @@ def view(
         ring_adapters=slots,
         diagnosis=diagnosis or Diagnosis(),
         overrides=tuple(overrides),
+        later_upper_tokens_per_s=None if later is None else np.array(list(later)),
     )
 
 

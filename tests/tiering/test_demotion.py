@@ -26,8 +26,17 @@ def test_a_hot_tenant_that_was_quiet_for_the_dwell_goes_back_to_the_ring():
     got = fleet.tick(QUIET, 60.0).explain("t")
     assert (got.before, got.after, got.reason) == (Tier.HOT, Tier.WARM, Reason.QUIET)
     assert got.trail[-1].message == (
-        "upper band 4400 tokens/s, below 6000 for 2.0 h (needs 2.0 h): its group is worth 1.10 replicas"
+        "upper band 4400 tokens/s, below 6000 for 2.0 h (needs 2.0 h): HOT is worse than WARM by 0.13 replicas "
+        "(isolation 0.37, a group's rounding 0.50)"
     )
+
+
+def test_what_the_next_hour_may_bring_back_is_not_quiet():
+    fleet = hot(later=[6500.0])
+    got = fleet.ticks(QUIET, for_s=6 * HOUR, every_s=300.0).explain("t")
+    assert (got.after, got.reason) == (Tier.HOT, Reason.IN_BAND)
+    assert "HOT is better than WARM by 0.04 replicas" in got.trail[-1].message
+    assert fleet.ticks(QUIET, for_s=2 * HOUR + 300, every_s=300.0, later=[5500.0]).explain("t").after is Tier.WARM
 
 
 def test_one_loud_tick_starts_the_quiet_again():
@@ -84,7 +93,8 @@ def test_a_quiet_tenant_gives_its_slots_back_where_the_ring_cannot_hold_everythi
     assert (got.after, got.reason) == (Tier.COLD, Reason.QUIET)
     assert got.trail[-1].message == (
         "upper band 0.11 tokens/s, below 0.5 for 2.0 h (needs 2.0 h): gives back 1 adapter slots of a ring that holds "
-        "2 adapters in 3, not each twice"
+        "2 adapters in 3, not each twice, so that 1 busier adapter is on two replicas; of its own next hour 360 tokens "
+        "are expected to wait for a load"
     )
 
 

@@ -58,6 +58,7 @@ def views(draw: st.DrawFn) -> TierView:
             Override(t, draw(st.sampled_from(Tier)), "why", "alice", NOW, NOW + draw(st.floats(-HOUR, HOUR)))
             for t in draw(st.lists(st.sampled_from(ids), unique=True, max_size=2))
         ),
+        later_upper_tokens_per_s=column(forecast, np.float64) if draw(st.booleans()) else None,
     )
 
 
@@ -106,6 +107,7 @@ def test_the_order_of_tenants_does_not_matter(case, told, order):
         },
         capacity_tokens_per_s=view.capacity_tokens_per_s, ring_adapters=view.ring_adapters, diagnosis=view.diagnosis,
         overrides=view.overrides[::-1],
+        later_upper_tokens_per_s=None if view.later_upper_tokens_per_s is None else view.later_upper_tokens_per_s[rows],
     )  # fmt: skip
     one, after = decide_tiers(view, told, memory, NOW)
     two, mixed_after = decide_tiers(mixed, told, memory, NOW)
@@ -178,6 +180,35 @@ def test_more_load_never_means_a_lower_tier(case, row, factor):
     before, _ = decide_tiers(view, told, memory, NOW)
     after, _ = decide_tiers(replace(view, **more), told, memory, NOW)
     assert after.after[row] >= before.after[row]
+
+
+@settings(max_examples=25, deadline=None)
+@given(CASES, st.sampled_from([1 / 16, 0.5, 8.0, 1024.0]))
+def test_a_fleet_k_times_as_busy_on_replicas_k_times_as_strong_has_the_same_tiers(case, k):
+    view, memory = case
+    view = replace(view, capacity_tokens_per_s=Fresh(CAPACITY))
+    busy = replace(view, capacity_tokens_per_s=Fresh(k * CAPACITY), **{
+        name: None if getattr(view, name) is None else k * getattr(view, name)
+        for name in ("rate_tokens_per_s", "mean_tokens_per_s", "upper_tokens_per_s", "later_upper_tokens_per_s")
+    })  # fmt: skip
+    one, _ = decide_tiers(view, policy(), memory, NOW)
+    two, _ = decide_tiers(busy, policy(cold_threshold_tokens_per_s=k * 1.0), memory, NOW)
+    assert np.array_equal(one.after, two.after)
+    assert np.array_equal(one.reason, two.reason)
+
+
+@settings(max_examples=25, deadline=None)
+@given(CASES)
+def test_who_goes_up_by_load_is_better_off_by_a_number_and_who_comes_down_is_not_worse_off(case):
+    view, memory = case
+    plan, _ = decide_tiers(replace(view, overrides=()), policy(hot=HotGroups(max_groups=COUNT)), memory, NOW)
+    for got in map(plan.explain, plan.ids):
+        if got.after is Tier.HOT and got.reason in (Reason.FORECAST_HOT, Reason.BURST_ONSET):
+            worth = re.search(r"HOT is better than WARM by ([0-9.]+) replicas", got.trail[-1].message)
+            assert worth is not None
+            assert float(worth[1]) >= 0.5
+        if got.before is Tier.HOT and got.reason is Reason.QUIET:
+            assert "HOT is worse than WARM by" in got.trail[-1].message
 
 
 @settings(max_examples=25, deadline=None)
