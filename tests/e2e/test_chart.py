@@ -11,6 +11,7 @@ import yaml
 from autoscaler.cli.settings import Platform, Settings, parse_settings
 from autoscaler.policy.loading import parse_policy
 from autoscaler.policy.model import FleetPolicy
+from tests.e2e.parts.chart_files import BOOTSTRAP, bootstrap
 from tests.e2e.parts.commands import CommandFailedError, helm
 
 CHART = Path(__file__).resolve().parents[2] / "helm" / "lora-autoscaler"
@@ -19,7 +20,14 @@ RIGHTS = ("scale", "slots", "readinessGate", "declaredHotGroups", "crds", "event
 VALUES: dict[str, dict[str, Any]] = {
     "nothing": {},
     "advice": {"policies": CHAT},
-    "everything": {"policies": CHAT, "rbac": dict.fromkeys(RIGHTS, True), "replicas": 2},
+    "everything": {
+        "policies": CHAT,
+        "rbac": dict.fromkeys(RIGHTS, True),
+        "replicas": 2,
+        "router": {"enabled": True},
+        "dashboard": {"enabled": True, "tokenSecret": {"name": "reader"}},
+        "networkPolicy": {"enabled": True, "apiFrom": [{"namespaceSelector": {}}]},
+    },
     "own account": {
         "policies": CHAT,
         "rbac": {"create": False},
@@ -77,7 +85,9 @@ def test_every_manifest_is_valid(name: str, tmp_path: Path) -> None:
     manifests = rendered(tmp_path, VALUES[name])
     for manifest in manifests:
         kubernetes_validate.validate(manifest, "1.37", strict=True)
-    assert len(of_kind(manifests, "Deployment")) == 1
+    named = [m["metadata"]["name"] for m in of_kind(manifests, "Deployment")]
+    more = ["release-chat-router", "release-dashboard"] if name == "everything" else []
+    assert sorted(named) == sorted(["release", *more])
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -145,17 +155,43 @@ def test_no_role_where_none_is_to_be_made(tmp_path: Path) -> None:
 
 
 def test_the_pod_runs_with_as_little_as_it_needs(tmp_path: Path) -> None:
-    pod = of_kind(rendered(tmp_path, VALUES["advice"]), "Deployment")[0]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert pod["securityContext"]["runAsNonRoot"]
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert container["resources"]["requests"]
-    assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
+    manifests = rendered(tmp_path, VALUES["everything"])
+    for found in (*of_kind(manifests, "Deployment"), *of_kind(manifests, "Job")):
+        pod = found["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["resources"]["requests"]
+        if found["kind"] == "Deployment":
+            assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
+            needs_token = "serviceAccountName" in pod
+            assert pod["automountServiceAccountToken"] is needs_token
+
+
+def test_routers_ask_at_the_port_where_their_fleet_is_served(tmp_path: Path) -> None:
+    assert BOOTSTRAP.read_text() == bootstrap(), "run `python -m tests.e2e.parts.chart_files`"
+    values = {"policies": {**CHAT, "code": {"baseModel": "coder"}}, "router": {"enabled": True}}
+    maps = {m["metadata"]["name"]: m["data"] for m in of_kind(rendered(tmp_path, values), "ConfigMap")}
+    settings = parse_settings(maps["release-settings"]["settings.yaml"].encode(), tmp_path / "settings.yaml")
+    assert isinstance(settings, Settings), settings
+    for fleet in ("chat", "code"):
+        told = json.loads(maps[f"release-{fleet}-router"]["envoy.json"])
+        (controller,) = [c for c in told["static_resources"]["clusters"] if c["name"] == "controller"]
+        asks = controller["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]["socket_address"]
+        served = settings.fleet(fleet).discovery
+        assert served is not None
+        assert asks == {"address": "release-discovery.serving.svc", "port_value": served.port}
+
+
+def test_an_uninstall_is_checked_where_a_gate_may_be_left(tmp_path: Path) -> None:
+    assert not of_kind(rendered(tmp_path, VALUES["advice"]), "Job")
+    (job,) = of_kind(rendered(tmp_path, {"policies": CHAT, "rbac": {"readinessGate": True}}), "Job")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
 
 
 @pytest.mark.parametrize(

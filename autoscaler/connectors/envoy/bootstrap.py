@@ -64,10 +64,11 @@ def bootstrap(settings: EnvoySettings) -> Json:
     return _bootstrap(settings, {"cds_config": watched_file(folder / CLUSTERS)}, watched_file(folder / ROUTES), [])
 
 
-def discovering(settings: EnvoySettings, controller: tuple[str, int]) -> Json:
+def discovering(settings: EnvoySettings, controller: tuple[str, int], pages_port: int | None = None) -> Json:
     """The bootstrap of an Envoy that asks a controller for everything, by incremental ADS at that host and port.
 
-    While no controller answers it keeps what it has; what it never had it waits for.
+    While no controller answers it keeps what it has; what it never had it waits for. With `pages_port` the admin port
+    is on loopback, and only its metrics and readiness can be read from outside, at that port.
     """
     service = {"envoy_grpc": {"cluster_name": "controller"}}
     ads = {"api_type": "DELTA_GRPC", "transport_api_version": "V3", "grpc_services": [service]}
@@ -84,7 +85,35 @@ def discovering(settings: EnvoySettings, controller: tuple[str, int]) -> Json:
         "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2},
         "load_assignment": {"cluster_name": "controller", "endpoints": [endpoint]},
     }  # fmt: skip
-    return _bootstrap(settings, {"ads_config": ads, "cds_config": BY_ADS}, BY_ADS, [cluster])
+    made = _bootstrap(settings, {"ads_config": ads, "cds_config": BY_ADS}, BY_ADS, [cluster])
+    if pages_port is not None:
+        made["admin"] = {"address": socket_address("127.0.0.1", settings.admin_port)}
+        made["static_resources"]["listeners"].append(_pages(settings.host, pages_port))
+        made["static_resources"]["clusters"].append(_admin(settings.admin_port))
+    return made
+
+
+def _pages(host: str, port: int) -> Json:
+    routes = [
+        {"match": {"path": path, "headers": [{"name": ":method", "string_match": {"exact": "GET"}}]},
+         "route": {"cluster": "admin"}}
+        for path in ("/stats/prometheus", "/ready")
+    ]  # fmt: skip
+    router = {"@type": TYPE + "extensions.filters.http.router.v3.Router"}
+    manager = {
+        "@type": TYPE + "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "pages",
+        "route_config": {"virtual_hosts": [{"name": "pages", "domains": ["*"], "routes": routes}]},
+        "http_filters": [_extension("envoy.filters.http.router", router)],
+    }
+    chain = {"filters": [_extension("envoy.filters.network.http_connection_manager", manager)]}
+    return {"name": "pages", "address": socket_address(host, port), "filter_chains": [chain]}
+
+
+def _admin(port: int) -> Json:
+    endpoint = {"lb_endpoints": [{"endpoint": {"address": socket_address("127.0.0.1", port)}}]}
+    assignment = {"cluster_name": "admin", "endpoints": [endpoint]}
+    return {"name": "admin", "type": "STATIC", "connect_timeout": "1s", "load_assignment": assignment}
 
 
 def _bootstrap(settings: EnvoySettings, discovery: Json, route_table: Json, clusters: list[Json]) -> Json:

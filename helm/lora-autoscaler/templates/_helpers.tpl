@@ -7,6 +7,11 @@ app.kubernetes.io/name: lora-autoscaler
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{- define "lora-autoscaler.dashboardSelector" -}}
+app.kubernetes.io/name: lora-autoscaler-dashboard
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
 {{- define "lora-autoscaler.labels" -}}
 {{ include "lora-autoscaler.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
