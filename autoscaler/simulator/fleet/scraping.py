@@ -114,7 +114,8 @@ class ScrapedMetrics:
         return seen, seen[-1].at_s - seen[0].begins_s
 
     async def read(self, now_s: float, catalogue: Catalogue, replicas: Sequence[Replica]) -> Metrics:
-        """All of it for one tick of the controller."""
+        """All of it for one tick of the controller, whose clock has another zero than the platform's."""
+        now_s = self._platform.now_s
         samples, window_s = self.window(now_s)
         traffic, pairs = self._traffic(samples, window_s, catalogue, replicas)
         age = Fresh(1.0, now_s - samples[-1].at_s) if samples else Missing("no fresh scrape of the routers")

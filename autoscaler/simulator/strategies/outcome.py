@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -95,10 +96,17 @@ class Recorder:
         self.moves: Callable[[], int] = lambda: 0
         self.tiers: Callable[[], dict[str, int]] = dict
         self._loads_before = 0
+        self._marks: list[Ints] = []
         platform.count_from(warmup_s)
         platform.engines.measure_from(warmup_s)
         platform.calendar.at(warmup_s, self._begin)
         platform.calendar.every(interval_s, interval_s, self._sample)
+
+    def watch(self, adapters: tuple[int, ...], marks_s: tuple[float, ...]) -> None:
+        """Tell the p99 of all but these adapters for each span between two of the marks."""
+        self._platform.engines.fleet.watched[list(adapters)] = 1
+        for mark_s in marks_s:
+            self._platform.calendar.at(mark_s, lambda: self._marks.append(self._platform.engines.fleet.fine[0].copy()))
 
     def _begin(self) -> None:
         self._loads_before = self._platform.engines.adapter_loads()
@@ -148,6 +156,10 @@ class Recorder:
             tokens_per_s=int(t[b.M_TOKENS]) / seconds,
             replicas_mean=hours * 3600.0 / seconds,
             settings=settings,
+            extra={
+                f"others_ttft_p99_{i}_s": fine_quantile(after - before, 0.99)
+                for i, (before, after) in enumerate(pairwise(self._marks))
+            },
             timeline=self.timeline,
             heat=self._heat_map(),
             **more,

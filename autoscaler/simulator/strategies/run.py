@@ -28,7 +28,7 @@ Progress = Callable[[float], None]
 class Stage:
     """A scenario ready to be played: engines, platform, recorder."""
 
-    def __init__(self, scenario: Scenario, *, loads_are_free: bool = False) -> None:
+    def __init__(self, scenario: Scenario, *, loads_are_free: bool = False, one_each: bool = False) -> None:
         self.scenario = scenario
         self.names = scenario.trace.adapters
         shape = FleetShape(
@@ -37,6 +37,7 @@ class Stage:
             routers=scenario.routers,
             target_ttft_s=scenario.target_ttft_s,
             loads_are_free=loads_are_free,
+            one_each=one_each,
         )
         self.engines = EngineFleet(scenario.engine_profile, scenario.limits, shape, scenario.seed)
         arrivals = scenario.traffic.arrivals(scenario.trace, scenario.seconds, scenario.seed)
@@ -47,6 +48,7 @@ class Stage:
             self.platform, self.names, scenario.popularity, warmup_s=scenario.warmup_s,
             interval_s=max(15.0, min(60.0, scenario.seconds / 120)),
         )  # fmt: skip
+        self.recorder.watch(scenario.watched, scenario.marks_s)
         self.scraping = ScrapeSettings(loss_ratio=scenario.scrape_loss_ratio, seed=scenario.seed)
 
     def play(self, progress: Progress = lambda share: None) -> None:

@@ -52,6 +52,8 @@ class Scenario:
         startup_s: from the request for a replica until it serves; None: as the profile says, compile cache warm.
         target_ttft_s, objective_ratio: the SLO.
         routers: each sees only what it has in flight itself.
+        watched: adapters that are left out of the latency between marks (those that burst).
+        marks_s: times; the others' p99 is told for each span between two of them.
     """
 
     traffic: Traffic
@@ -67,6 +69,8 @@ class Scenario:
     objective_ratio: float = 0.99
     routers: int = 2
     scrape_loss_ratio: float = 0.0
+    watched: tuple[int, ...] = ()
+    marks_s: tuple[float, ...] = ()
     seed: int = 0
 
     @cached_property
