@@ -1,0 +1,126 @@
+"""The strategies by name, and what is tried to find each one's best setting.
+
+A ladder is one kind of setting from the most cautious to the most daring; the search climbs it as far as the SLO
+allows. Everything an operator of the original would turn is in a ladder or in the choice between ladders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.policy.words import Overflow
+from autoscaler.simulator.fleet.tables import Level
+from autoscaler.simulator.strategies import peers
+from autoscaler.simulator.strategies.dedicated import run_dedicated
+from autoscaler.simulator.strategies.oracle import run_oracle
+from autoscaler.simulator.strategies.outcome import Outcome
+from autoscaler.simulator.strategies.peers import Peer
+from autoscaler.simulator.strategies.run import Progress, run_ours, run_peer
+from autoscaler.simulator.strategies.scalers import ActiveHpa, ActiveRequests, Predictive, QueueHpa, Saturation
+from autoscaler.simulator.strategies.scenario import Scenario
+
+Settings = dict[str, Any]
+Ladders = list[list[Settings]]
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to run a fleet.
+
+    Attributes:
+        run: one scenario with one setting.
+        ladders: settings to try, each list from cautious to daring.
+        usual: the setting that its own documentation begins with.
+    """
+
+    name: str
+    run: Callable[[Scenario, Settings, Progress], Outcome]
+    ladders: Ladders
+    usual: Settings
+
+
+def _peer(name: str, build: Callable[[Settings], Peer], ladders: Ladders, usual: Settings) -> Strategy:
+    def run(scenario: Scenario, settings: Settings, progress: Progress) -> Outcome:
+        least = max(scenario.least, round(settings.get("least", 0.0) * scenario.replicas))
+        bounded = scenario if scenario.least == scenario.most else replace(scenario, least=least)
+        return run_peer(bounded, name, build(settings), settings, progress)
+
+    return Strategy(name, run, ladders, usual)
+
+
+def _ladder(key: str, values: tuple[float, ...], **fixed: Any) -> list[Settings]:
+    return [{**fixed, key: value} for value in values]
+
+
+_TARGETS = (10.0, 15.0, 20.0, 30.0, 40.0, 55.0, 75.0, 100.0)
+_FILLS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+def strategies(policy: FleetPolicy, capacity_tokens_per_s: float, level: Level = Level.ENVOY) -> dict[str, Strategy]:
+    """All of them by name.
+
+    Args:
+        policy: ours.
+        capacity_tokens_per_s: what one replica carries, for the peer that profiles it beforehand.
+        level: of our routers.
+    """
+
+    def ours(scenario: Scenario, settings: Settings, progress: Progress) -> Outcome:
+        return run_ours(scenario, "ours", adjusted(policy, settings), settings, level, progress)
+
+    def oracle(scenario: Scenario, settings: Settings, progress: Progress) -> Outcome:
+        return run_oracle(scenario, "oracle", settings, progress)
+
+    def dedicated(scenario: Scenario, settings: Settings, progress: Progress) -> Outcome:
+        return run_dedicated(scenario, "group-per-tenant", settings, progress)
+
+    found = [
+        Strategy("ours", ours, [_ladder("utilisation", (0.5, 0.6, 0.7, 0.8, 0.9))], {}),
+        _peer(
+            "round-robin-hpa", lambda s: Peer(peers.round_robin(), QueueHpa(s["queue"])),
+            [_ladder("least", (2.0, 1.6, 1.3, 1.0, 0.7, 0.0), queue=q) for q in (1.0, 5.0)],
+            {"queue": 5.0},
+        ),
+        _peer(
+            "least-request-hpa", lambda s: Peer(peers.least_requests(s["choices"]), ActiveHpa(s["active"])),
+            [_ladder("active", _TARGETS, choices=c) for c in (2, 0)],
+            {"choices": 2, "active": 30.0},
+        ),
+        _peer(
+            "bounded-hash-active-requests",
+            lambda s: Peer(peers.bounded_hash(s["bound"]), ActiveRequests(s["active"], s["window_s"])),
+            [_ladder("active", _TARGETS, bound=125, window_s=w) for w in (60.0, 600.0)],
+            {"bound": 125, "active": 100.0, "window_s": 600.0},
+        ),
+        _peer(
+            "rendezvous-predictive",
+            lambda s: Peer(peers.rendezvous(2), Predictive(capacity_tokens_per_s, s["fill"], s["interval_s"])),
+            [_ladder("fill", _FILLS, interval_s=i) for i in (60.0, 180.0)],
+            {"fill": 0.8, "interval_s": 180.0},
+        ),
+        _peer(
+            "affinity-saturation",
+            lambda s: Peer(peers.affinity(s["affinity"]), Saturation(s["kv_trigger"], s["queue_trigger"])),
+            [_ladder("kv_trigger", (0.72, 0.68, 0.64, 0.6, 0.5, 0.3, 0.1), affinity=w, queue_trigger=3.0) for w in (1.0, 4.0)],  # noqa: E501
+            {"affinity": 1.0, "kv_trigger": 0.1, "queue_trigger": 3.0},
+        ),
+        Strategy("group-per-tenant", dedicated, [[{"queue": 5.0}]], {"queue": 5.0}),
+        Strategy("oracle", oracle, [[{}]], {}),
+    ]  # fmt: skip
+    return {strategy.name: strategy for strategy in found}
+
+
+def adjusted(policy: FleetPolicy, settings: Settings) -> FleetPolicy:
+    """The policy with a setting of the search in place of its own."""
+    scaling = policy.scaling
+    if "utilisation" in settings:
+        scaling = replace(scaling, utilisation_ratio=settings["utilisation"])
+    if "capacity_tokens_per_s" in settings:
+        scaling = replace(scaling, capacity_tokens_per_s=settings["capacity_tokens_per_s"])
+    ring = policy.ring
+    if "overflow" in settings:
+        ring = replace(ring, overflow=Overflow(settings["overflow"]))
+    return replace(policy, scaling=scaling, ring=ring)

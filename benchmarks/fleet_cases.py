@@ -1,0 +1,140 @@
+"""What `benchmarks.fleet` puts every strategy before: regimes, loads, bursts; and how its jobs are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autoscaler.cli.policies import read_policy, shipped_policy
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.policy.words import Overflow
+from autoscaler.simulator.engine.profile import EngineLimits
+from autoscaler.simulator.fleet.tables import Level
+from autoscaler.simulator.strategies.catalogue import Settings, strategies
+from autoscaler.simulator.strategies.scenario import Scenario, Traffic
+from autoscaler.simulator.strategies.search import Job
+from autoscaler.simulator.traffic import Burst, GeneratorSettings
+
+PROFILE = "llama-3.1-8b-h100-64gb"
+NAMES = (
+    "ours", "round-robin-hpa", "least-request-hpa", "bounded-hash-active-requests", "rendezvous-predictive",
+    "affinity-saturation", "group-per-tenant", "oracle",
+)  # fmt: skip
+BURST_FACTOR, BURST_LOAD = 5.0, 0.65
+_STATIC_WARMUP_S, _STATIC_S = 120.0, 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is simulated.
+
+    Attributes:
+        replicas: of the static fleets; the changing ones are about as large on average.
+        seconds: of changing traffic, one season of it; the warm-up comes on top.
+        slots: adapter slots that are tried.
+        seeds: of which the first tunes and the others judge.
+    """
+
+    replicas: int
+    seconds: float
+    slots: tuple[int, ...]
+    seeds: int
+    static_s: float = _STATIC_S
+    steps: int = 5
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Adapters, host cache, kernels; and a file's traffic in place of the generator's."""
+
+    adapters: int
+    host: str
+    kernels: str
+    size: Size
+    file: Path | None = None
+    lengths: Path | None = None
+    start_s: float = 0.0
+    scale: float = 1.0
+
+    def limits(self, slots: int) -> EngineLimits:
+        """One engine's limits with so many adapter slots."""
+        host = {"slots": slots, "128": max(128, slots), "all": max(self.adapters, slots)}[self.host]
+        return EngineLimits(max_loras=slots, max_cpu_loras=host)
+
+    def changing(self, rate_rps: float, slots: int, seed: int) -> Scenario:
+        """Demand that doubles and falls again, for whoever scales."""
+        warmup_s = 600.0
+        traffic = self._traffic(rate_rps)
+        if self.file is None:
+            season_s = self.size.seconds + warmup_s
+            traffic = replace(traffic, generator=replace(traffic.generator, season_s=season_s, season_ratio=2.0))
+        return Scenario(
+            traffic, f"{PROFILE}-{self.kernels}", self.limits(slots), self.size.seconds + warmup_s, warmup_s,
+            self.size.replicas, 2, 4 * self.size.replicas, seed=seed,
+        )  # fmt: skip
+
+    def fixed(self, rate_rps: float, slots: int, seed: int) -> Scenario:
+        """Steady demand on a fixed fleet."""
+        traffic = Traffic(generator=self._generator(rate_rps))
+        return Scenario(
+            traffic, f"{PROFILE}-{self.kernels}", self.limits(slots), _STATIC_WARMUP_S + self.size.static_s,
+            _STATIC_WARMUP_S, seed=seed,
+        ).static(self.size.replicas)  # fmt: skip
+
+    def burst(self, rate_rps: float, slots: int, seed: int, adapter: int = 1) -> Scenario:
+        """Steady demand, and one adapter at five times its rate for the last half."""
+        calm = self.fixed(rate_rps, slots, seed)
+        half_s = self.size.static_s / 2
+        begin_s = _STATIC_WARMUP_S + half_s
+        generator = replace(calm.traffic.generator, bursts=(Burst(adapter, begin_s, half_s, BURST_FACTOR),))
+        marks_s = (_STATIC_WARMUP_S, begin_s, begin_s + half_s)
+        return replace(calm, traffic=Traffic(generator=generator), watched=(adapter,), marks_s=marks_s)
+
+    def _generator(self, rate_rps: float) -> GeneratorSettings:
+        return GeneratorSettings(adapters=self.adapters, rate_rps=rate_rps)
+
+    def _traffic(self, rate_rps: float) -> Traffic:
+        if self.file is None:
+            return Traffic(generator=self._generator(rate_rps))
+        return Traffic(self.file, self.lengths, self.start_s, self.scale)
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes jobs of one regime."""
+
+    regime: Regime
+    policy: FleetPolicy
+    level: Level
+    capacity_tokens_per_s: float
+
+    def job(self, scenario: Scenario, name: str, settings: Settings) -> Job:
+        """A job; the setting may carry adapter slots, which are the scenario's."""
+        rest = {k: v for k, v in settings.items() if k != "max_loras"}
+        return Job(scenario, name, rest, self.policy, self.capacity_tokens_per_s, self.level)
+
+    def ladders(self, name: str, rate_rps: float, seed: int) -> list[list[Job]]:
+        """Every ladder of a strategy at every number of adapter slots."""
+        known = strategies(self.policy, self.capacity_tokens_per_s, self.level)[name]
+        slots: Sequence[int] = self.regime.size.slots
+        return [
+            [self.job(self.regime.changing(rate_rps, n, seed), name, s) for s in ladder]
+            for n in slots
+            for ladder in known.ladders
+        ]
+
+    def usual(self, name: str) -> Settings:
+        """A setting for fixed fleets, where only routing matters."""
+        return strategies(self.policy, self.capacity_tokens_per_s, self.level)[name].usual
+
+
+def shipped() -> FleetPolicy:
+    """The shipped default policy, with engines that resolve adapters by themselves."""
+    policy = read_policy(shipped_policy("default"))
+    return replace(
+        policy,
+        engine=replace(policy.engine, resolver=True),
+        ring=replace(policy.ring, overflow=Overflow.ANY),
+        forecast=replace(policy.forecast, learned=False),
+    )
