@@ -18,7 +18,7 @@ from autoscaler.cli.errors import UsageError, read_bytes
 from autoscaler.cli.findings import Finding, fine, note, wrong
 from autoscaler.cli.policies import parse_folder
 from autoscaler.cli.policy_check import catalogue_errors, policy_files
-from autoscaler.cli.settings import FleetWiring, Settings, Source, parse_settings
+from autoscaler.cli.settings import FleetWiring, Platform, Settings, Source, parse_settings
 from autoscaler.cli.sources import prometheus_settings
 from autoscaler.connectors.metrics.conditions import NEEDED, nearest
 from autoscaler.connectors.metrics.connection import PrometheusConnection
@@ -40,7 +40,23 @@ def check_files(policies: Path | None, settings: Path | None) -> list[Finding]:
     told = _settings(settings, findings)
     if told is not None:
         findings += [*_state(told), *_tokens(told), *_unused(told, valid)]
+        if told.platform is Platform.KUBERNETES:
+            # With the cluster's client, which only those need who run there.
+            from autoscaler.cli.doctor_cluster import check_cluster
+
+            findings += check_cluster(told, valid)
         findings += _metrics(told, valid)
+    return findings
+
+
+def check_gates(policies: Path, settings: Path | None) -> list[Finding]:
+    """What would keep pods from becoming ready after an uninstall. Raises UsageError for files that are not there."""
+    findings: list[Finding] = []
+    valid, told = _policies(policies, findings), _settings(settings, findings)
+    if told is not None and told.platform is Platform.KUBERNETES:
+        from autoscaler.cli.doctor_cluster import check_uninstall
+
+        findings += check_uninstall(told, valid)
     return findings
 
 
