@@ -177,3 +177,17 @@ def timeline(frame: pd.DataFrame, steps: tuple[str, ...]) -> Chart:
         )
     )
     return chart
+
+
+def frontier(frame: pd.DataFrame) -> Chart:
+    """Strategies by `gpu_hours` and `slo_attainment`, each with its name beside the point; ours in another colour."""
+    x = alt.X("gpu_hours:Q", title="GPU-hours", axis=alt.Axis(tickCount=6, **_AXIS), scale=alt.Scale(zero=False))
+    y = alt.Y(
+        "slo_attainment:Q", title="within the SLO", axis=alt.Axis(format="%", tickCount=5, **_AXIS),
+        scale=alt.Scale(zero=False, padding=14),
+    )  # fmt: skip
+    ours = alt.condition("datum.strategy == 'ours'", alt.value(ORANGE), alt.value(BLUE))
+    tips = ["strategy:N", alt.Tooltip("gpu_hours:Q", format=",.1f"), alt.Tooltip("slo_attainment:Q", format=".2%")]
+    points = alt.Chart(frame).mark_point(filled=True, size=110).encode(x=x, y=y, color=ours, tooltip=tips)
+    names = alt.Chart(frame).mark_text(align="left", dx=9, color=GREY).encode(x=x, y=y, text="strategy:N")
+    return alt.layer(points, names)

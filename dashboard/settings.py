@@ -21,6 +21,7 @@ class Settings:
         price: money per replica-hour; None = not told.
         currency: its sign.
         refresh_s: seconds between two looks.
+        reports: folder of the simulator's reports; None = none.
     """
 
     url: str = "http://127.0.0.1:8080"
@@ -31,6 +32,7 @@ class Settings:
     price: float | None = None
     currency: str = "$"
     refresh_s: float = 4.0
+    reports: Path | None = None
 
 
 class SettingsError(ValueError):
@@ -53,6 +55,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         price=_positive("PRICE_PER_REPLICA_HOUR", price) if price else None,
         currency=said("CURRENCY", "$"),
         refresh_s=max(_positive("REFRESH_S", said("REFRESH_S", "4")), 1.0),
+        reports=Path(said("REPORTS")) if said("REPORTS") else None,
     )
 
 

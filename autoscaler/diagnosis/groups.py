@@ -46,7 +46,7 @@ def _cause(
     kv = sum(value_or(r.signals.kv_usage_ratio, 0.0) for r in replicas) / len(replicas)
     if thrash >= policy.diagnosis.deferred_ratio and kv < policy.diagnosis.idle_kv_ratio:
         return Cause.THRASH, _thrash_text(replicas, kv), _thrash_cure(replicas, found), _worst(found, replicas)
-    if saturation >= 1:
+    if saturation >= 1 and _even(replicas, found) >= 1:
         text = f"queue or KV use is at {saturation:.2f} of its target on average"
         return Cause.SATURATION, text, "more replicas", _worst(found, replicas)
     for cause, cure in _ONE_REPLICA:
@@ -59,6 +59,13 @@ def _cause(
     return Cause.NONE, "", "", ()
 
 
+def _even(replicas: Sequence[Replica], found: Mapping[str, ReplicaFinding]) -> float:
+    """Mean saturation of those that are not odd: one queue of 40 beside five idle replicas is no lack of compute."""
+    usual = [found[r.id].saturation for r in replicas if found[r.id].cause not in _ODD]
+    return sum(usual) / len(usual) if usual else 1.0
+
+
+_ODD = (Cause.BAD_REPLICA, Cause.ROUTER_IMBALANCE, Cause.SLOW_ADAPTER_STORE)
 _ISOLATE = "a group of its own, or a bound on its requests in flight"
 _ONE_REPLICA = (
     (Cause.SLOW_ADAPTER_STORE, "a faster adapter store, or host memory for every adapter the replica owns"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from dashboard.views import cost, decisions, fleet, neighbours, overrides, ring, tenants, thrash
+from dashboard.views import cost, decisions, fleet, neighbours, overrides, reports, ring, tenants, thrash
 
 _Page = tuple[Callable[[], None], str, str, str]
 
@@ -26,6 +26,7 @@ _SECTIONS: dict[str, tuple[_Page, ...]] = {
     "What can be done": (
         (overrides.show, "Overrides", "tune", "overrides"),
         (cost.show, "Cost", "payments", "cost"),
+        (reports.show, "Simulator reports", "science", "reports"),
     ),
 }
 

@@ -32,8 +32,14 @@ def managed() -> Iterator[RecordedApi]:
 def look(monkeypatch: pytest.MonkeyPatch) -> Iterator[Look]:
     """Opens a page as a browser would: `look(api, "tenants", q="acme")`."""
 
-    def open_page(api: RecordedApi, page: str, token: str = "reader", **asked: str) -> AppTest:
-        for name, value in {"URL": api.url, "TOKEN": token, "OPERATOR_TOKEN": "", "USER_HEADER": ""}.items():
+    def open_page(api: RecordedApi, page: str, token: str = "reader", reports: str = "", **asked: str) -> AppTest:
+        for name, value in {
+            "URL": api.url,
+            "TOKEN": token,
+            "OPERATOR_TOKEN": "",
+            "USER_HEADER": "",
+            "REPORTS": reports,
+        }.items():
             monkeypatch.setenv(f"LORA_AUTOSCALER_{name}", value)
         st.cache_resource.clear()
         app = AppTest.from_function(_show, args=(page,), default_timeout=30)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
 import pytest
 
 from tests.dashboard.conftest import Look, said
@@ -177,3 +181,55 @@ def test_what_is_old_is_shown_as_old(look: Look, managed: RecordedApi):
 def test_a_controller_that_stands_still_is_said(look: Look, managed: RecordedApi):
     managed.answers["fleets/local"] = managed.answers["fleets/local"] | {"at": "2026-11-29T20:00:00.000Z"}
     assert "The controller's last tick was" in said(look(managed, "fleet"))
+
+
+REPORT = {
+    "strategies": {
+        "ours": {"gpu_hours": 118.2, "slo_attainment": 0.991, "ttft_p99_s": 0.8, "adapter_loads_per_1000": 2.1},
+        "round-robin-hpa": {"gpu_hours": 171.0, "slo_attainment": 0.94, "ttft_p99_s": 4.2},
+    }
+}
+
+
+def test_without_a_folder_of_reports_the_command_that_writes_one_is_said(look: Look, managed: RecordedApi):
+    text = said(look(managed, "reports"))
+    assert "LORA_AUTOSCALER_REPORTS=FOLDER" in text
+    assert "lora-autoscaler simulate --policy" in text
+
+
+def test_reports_are_listed_newest_first_with_their_strategies_side_by_side(
+    look: Look, managed: RecordedApi, tmp_path: Path
+):
+    assert "No report yet" in said(look(managed, "reports", reports=str(tmp_path)))
+    (tmp_path / "old.json").write_text("{}")
+    os.utime(tmp_path / "old.json", (1e9, 1e9))
+    (tmp_path / "week.json").write_text(json.dumps(REPORT))
+    (tmp_path / "week.html").write_text("<h1>A week</h1>")
+    app = look(managed, "reports", reports=str(tmp_path))
+    text = said(app)
+    assert app.selectbox[0].value == "week.json"
+    assert "Fewest GPU-hours: ours, 118.2." in text
+    assert "Most requests within the SLO: ours, 99 %." in text
+    assert text.index(">ours<") < text.index(">round-robin-hpa<"), "fewest GPU-hours first"
+    assert "unknown" in text, "a figure that a report lacks is unknown, not zero"
+    assert "The full report" in str(app.get("download_button")[0].proto)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [("{", "is not valid JSON"), ("[]", "holds no"), ('{"strategies": {"a": 3}}', "holds no")]
+)
+def test_a_file_that_is_no_report_is_said_to_be_none(
+    look: Look, managed: RecordedApi, tmp_path: Path, content: str, why: str
+):
+    (tmp_path / "x.json").write_text(content)
+    assert why in said(look(managed, "reports", reports=str(tmp_path)))
+
+
+def test_a_report_in_the_address_that_is_not_in_the_folder_is_not_read(
+    look: Look, managed: RecordedApi, tmp_path: Path
+):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out.json").write_text(json.dumps(REPORT))
+    (tmp_path / "in" / "x.json").write_text("{")
+    app = look(managed, "reports", reports=str(tmp_path / "in"), report="../out.json")
+    assert "is not valid JSON" in said(app)

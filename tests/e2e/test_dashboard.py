@@ -29,6 +29,7 @@ CHROMIUM = "/usr/bin/chromium"
 PAGES = {
     "": "Fleet", "tenants": "Tenants", "noisy-neighbours": "Noisy neighbours", "adapter-thrash": "Adapter thrash",
     "ring": "Ring", "decisions": "Decisions", "overrides": "Overrides", "cost": "Cost",
+    "reports": "Simulator reports",
 }  # fmt: skip
 # Streamlit finds its server by asking below the page's own address first; these two answers are expected.
 OPERATOR_TOKEN = "never-in-a-browser"
