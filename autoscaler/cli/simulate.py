@@ -1,0 +1,194 @@
+"""`simulate`: a policy and its rivals on a trace, in a table, as JSON, and as a report to look at."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from joblib import Parallel, delayed
+
+from autoscaler.cli.errors import UsageError
+from autoscaler.cli.policies import read_policy, shipped_policy
+from autoscaler.cli.simulation_report import page
+from autoscaler.cli.tables import table
+from autoscaler.policy.model import FleetPolicy
+from autoscaler.simulator.engine.profile import EngineLimits, ProfileError
+from autoscaler.simulator.fleet.tables import Level
+from autoscaler.simulator.strategies.catalogue import strategies
+from autoscaler.simulator.strategies.dedicated import MOST_TENANTS
+from autoscaler.simulator.strategies.outcome import Outcome
+from autoscaler.simulator.strategies.scenario import Scenario, Traffic
+from autoscaler.simulator.strategies.search import Figures, Job, Results, best, climb
+from autoscaler.simulator.traffic import GeneratorSettings, TraceError
+
+_SLOTS = 32
+_PROFILED_FILL = 0.5  # of a replica's busy throughput: what the peer that profiles beforehand would call its capacity
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the comparison, write what was asked for. Returns 0. Raises UsageError for input that cannot be used."""
+    policy = read_policy(arguments.policy or shipped_policy("default"))
+    try:
+        scenario = _scenario(arguments, policy)
+        capacity = _capacity_tokens_per_s(scenario)
+        jobs = [
+            Job(scenario, name, {}, policy, capacity, Level(arguments.routers))
+            for name in dict.fromkeys(arguments.strategy)
+        ]
+        tenants = len(scenario.trace.adapters)
+        if tenants > MOST_TENANTS and any(job.strategy == "group-per-tenant" for job in jobs):
+            raise UsageError(
+                f"group-per-tenant needs {tenants} replicas at least; {MOST_TENANTS} are simulated at most"
+            )
+        told = Told(len(jobs))
+        outcomes = list(_played(_tuned(jobs, arguments, told), arguments.jobs, told))
+    except (TraceError, ProfileError) as error:
+        raise UsageError(str(error)) from error
+    told.end()
+    outcomes.sort(key=lambda o: [job.strategy for job in jobs].index(o.strategy))
+    print(_table(outcomes, scenario))
+    if arguments.output:
+        _write(arguments.output, json.dumps(_finite(_document(outcomes, scenario)), indent=1))
+    if arguments.html:
+        _write(arguments.html, page(outcomes, scenario, policy.name))
+    return 0
+
+
+class Told:
+    """A progress line on standard error, with the time left."""
+
+    def __init__(self, runs: int) -> None:
+        self._runs, self._began_s, self._last = runs, time.monotonic(), ""
+
+    def share(self, name: str, done: int, share: float) -> None:
+        """`done` runs have ended, and so much of one more."""
+        whole = (done + share) / max(1, self._runs)
+        spent_s = time.monotonic() - self._began_s
+        left = f"{spent_s / whole - spent_s:.0f} s left" if whole > 0.02 else "..."
+        line = f"{name}: {whole:.0%}, {left}"
+        if line != self._last:
+            end = "\r" if sys.stderr.isatty() else ""
+            if end or share == 1.0:
+                print(f"{line:<72}", end=end or "\n", file=sys.stderr, flush=True)
+            self._last = line
+
+    def search(self, job: Job, figures: Figures) -> None:
+        """One run of a search."""
+        text = (
+            f"{job.strategy} {job.settings}: {figures['gpu_hours']:.2f} replica-hours, {figures['slo_attainment']:.2%}"
+        )
+        print(f"{text:<72}", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Leave the line."""
+        if sys.stderr.isatty():
+            print(" " * 72, end="\r", file=sys.stderr, flush=True)
+
+
+def _scenario(arguments: argparse.Namespace, policy: FleetPolicy) -> Scenario:
+    stated = policy.engine.limits
+    slots = arguments.max_loras or stated.max_loras or _SLOTS
+    host = arguments.max_cpu_loras or stated.max_cpu_loras or slots
+    limits = EngineLimits(
+        max_loras=slots, max_cpu_loras=max(slots, host), max_lora_rank=stated.max_lora_rank or 16,
+        max_num_seqs=stated.max_num_seqs or 256,
+    )  # fmt: skip
+    seconds = arguments.hours * 3600.0
+    if not seconds > 0 or arguments.replicas < 1:
+        raise UsageError(f"--hours {arguments.hours:g} and --replicas {arguments.replicas} must be above 0")
+    generator = GeneratorSettings(
+        adapters=arguments.adapters, rate_rps=arguments.rate, season_s=seconds, season_ratio=2.0
+    )
+    traffic = Traffic(arguments.trace, arguments.lengths, arguments.start, arguments.scale, arguments.speed, generator)
+    warm = policy.groups.warm
+    return Scenario(
+        traffic, arguments.profile, limits, seconds, min(600.0, seconds / 6), arguments.replicas, warm.min_replicas,
+        max(warm.max_replicas, arguments.replicas), arguments.startup, policy.slo.ttft_s, policy.slo.objective_ratio,
+        seed=arguments.seed,
+    )  # fmt: skip
+
+
+def _capacity_tokens_per_s(scenario: Scenario) -> float:
+    """A rough throughput of one replica, prompt and answer tokens/s, for the peer that wants it profiled beforehand."""
+    step, lora = scenario.engine_profile.step, scenario.engine_profile.lora
+    batch, prompt, answer = 48.0, 500.0, 150.0
+    decode_ms = step.fixed_ms + lora.fixed_ms + step.per_sequence_ms * batch + 0.5 * lora.per_adapter_ms * batch
+    request_ms = answer * decode_ms / batch + (prompt * step.per_prefill_token_ms + step.per_admission_ms)
+    return _PROFILED_FILL * 2 * (prompt + answer) / (request_ms * lora.factor / 1e3)
+
+
+def _tuned(jobs: list[Job], arguments: argparse.Namespace, told: Told) -> list[Job]:
+    """Each strategy's usual setting, or its best one."""
+    known = strategies(jobs[0].policy, jobs[0].capacity_tokens_per_s, jobs[0].level)
+    if not arguments.tune:
+        return [replace(job, settings=known[job.strategy].usual) for job in jobs]
+    results = Results(arguments.results)
+    found = []
+    for job in jobs:
+        ladders = [[replace(job, settings=settings) for settings in ladder] for ladder in known[job.strategy].ladders]
+        found.append(best(climb(ladders, results, arguments.jobs, told.search), results))
+    return found
+
+
+def _played(jobs: list[Job], parallel: int, told: Told) -> Iterator[Outcome]:
+    if parallel == 1:
+        for done, job in enumerate(jobs):
+            yield job.run(lambda share, done=done, job=job: told.share(job.strategy, done, share))  # type: ignore[misc]
+        return
+    work = Parallel(n_jobs=parallel, return_as="generator_unordered")
+    for done, outcome in enumerate(work(delayed(job.run)() for job in jobs)):
+        told.share(outcome.strategy, done, 1.0)
+        yield outcome
+
+
+def _table(outcomes: list[Outcome], scenario: Scenario) -> str:
+    cheapest = outcomes[0].gpu_hours
+    rows = [
+        (
+            o.strategy, f"{o.gpu_hours:.2f}", f"{o.gpu_hours / cheapest:.2f}" if cheapest else "-",
+            f"{o.slo_attainment:.2%}", _seconds(o.ttft_p50_s), _seconds(o.ttft_p99_s),
+            f"{o.adapter_loads_per_1000:.0f}", f"{o.moves}", f"{o.resizes}", f"{o.requests}", f"{o.errors}",
+        )
+        for o in outcomes
+    ]  # fmt: skip
+    target = f"WITHIN {scenario.target_ttft_s:g} S"
+    headings = (
+        "STRATEGY", "REPLICA-H", "RATIO", target, "TTFT P50", "TTFT P99", "LOADS/1000", "MOVES", "RESIZES", "REQUESTS",
+        "REFUSED",
+    )  # fmt: skip
+    return table(headings, rows)
+
+
+def _seconds(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f} s" if value < 10 else f"{value:.0f} s"
+
+
+def _document(outcomes: list[Outcome], scenario: Scenario) -> dict[str, Any]:
+    told = {k: v for k, v in asdict(scenario).items() if k != "traffic"}
+    traffic = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(scenario.traffic).items()}
+    return {"scenario": {**told, "traffic": traffic}, "strategies": {o.strategy: asdict(o) for o in outcomes}}
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
