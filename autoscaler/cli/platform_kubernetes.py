@@ -23,6 +23,7 @@ from autoscaler.connectors.kubernetes.acks import SharedAcks
 from autoscaler.connectors.kubernetes.cluster import Cluster
 from autoscaler.connectors.kubernetes.config_map import ConfigMapRing, OneConfigMap
 from autoscaler.connectors.kubernetes.fleet import KubernetesFleet
+from autoscaler.connectors.kubernetes.hot_groups import HotTemplate
 from autoscaler.connectors.kubernetes.lease import KubernetesLease
 from autoscaler.connectors.kubernetes.loads import ConfigMapLoads
 from autoscaler.connectors.kubernetes.operators import (
@@ -110,7 +111,10 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
     ring, state = await maps.open(f"{policy.name}-ring"), ConfigMapState(await maps.open(f"{policy.name}-state"))
     loads = ConfigMapLoads(await maps.open(f"{policy.name}-loads"))
     decisions.of(policy.name, state)
-    fleet = KubernetesFleet(cluster, lambda: targets(context.policy(), namespace), state, wiring.engine_port)
+    fleet = KubernetesFleet(
+        cluster, lambda: targets(context.policy(), namespace), state, wiring.engine_port,
+        lambda: _template(context, namespace),
+    )  # fmt: skip
     stack.callback(fleet.close)
     hub = RingHub(policy.ring.router_ttl_s)
     discovery = await _discovery(context, stack)
@@ -213,8 +217,22 @@ def _target(policy: FleetPolicy, told: Target, namespace: str, tier: Tier, group
 def _told(policy: FleetPolicy, namespace: str) -> tuple[str, ...]:
     told = [f"{target} is {target.group or 'free for a hot group'}" for target in targets(policy, namespace)]
     if policy.groups.hot is not None and policy.groups.hot.source is HotSource.TEMPLATE:
-        told.append("hot groups are not made from templates in a cluster yet: declare `groups.hot.targets`, or none")
+        told.append(f"hot groups are made from {told[0].partition(' is ')[0]}")
     return tuple(told)
+
+
+def _template(context: FleetContext, namespace: str) -> HotTemplate | None:
+    policy = context.policy()
+    hot = policy.groups.hot
+    if hot is None or hot.source is not HotSource.TEMPLATE:
+        return None
+
+    def adapters(tenant: str) -> tuple[str, ...]:
+        known = context.catalogue()
+        return tuple(a for a, owner in zip(known.ids, known.tenant_of, strict=True) if owner == tenant)
+
+    warm = _target(policy, policy.groups.warm.target, namespace, Tier.WARM, WARM_GROUP)
+    return HotTemplate(policy.name, warm, hot.template, hot.merged_checkpoints, adapters)
 
 
 def _cluster(settings: Settings) -> Cluster:

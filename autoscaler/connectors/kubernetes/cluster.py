@@ -155,6 +155,16 @@ def config_maps(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
+def autoscalers(namespace: str) -> str:
+    """The path of a namespace's HorizontalPodAutoscalers."""
+    return f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
+
+
+def budgets(namespace: str) -> str:
+    """The path of a namespace's PodDisruptionBudgets."""
+    return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+
+
 def _refusal(method: str, path: str, status: int, body: bytes) -> TemporaryError | PermanentError:
     try:
         said = str(json.loads(body)["message"])

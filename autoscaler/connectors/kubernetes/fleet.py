@@ -6,8 +6,9 @@ It reads from watches and writes only what changes something. Who else acts on a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from autoscaler.connectors.kubernetes import readings
 from autoscaler.connectors.kubernetes.cluster import (
@@ -18,8 +19,11 @@ from autoscaler.connectors.kubernetes.cluster import (
     ConflictedError,
     GoneError,
     Json,
+    autoscalers,
+    budgets,
     pods,
 )
+from autoscaler.connectors.kubernetes.hot_groups import MADE, HotTemplate
 from autoscaler.connectors.kubernetes.readings import (
     ACCEPT,
     DELETION_COST,
@@ -32,7 +36,7 @@ from autoscaler.connectors.kubernetes.readings import (
     labels,
     notes_on,
 )
-from autoscaler.connectors.kubernetes.targets import FollowedTarget, GroupTarget
+from autoscaler.connectors.kubernetes.targets import CountMemory, FollowedTarget, GroupTarget
 from autoscaler.connectors.kubernetes.watch import Watched
 from autoscaler.domain.decisions import (
     Applied,
@@ -46,24 +50,12 @@ from autoscaler.domain.decisions import (
     Skipped,
     Undrain,
 )
-from autoscaler.domain.fleet import Group, Replica
+from autoscaler.domain.fleet import Group, PauseMode, Replica, Tier
 from autoscaler.ports import PermanentError, TemporaryError
 
 Effect: TypeAlias = Grow | AssignSlot | OpenGate | Drain | Undrain | Shrink
 _ATTEMPTS = 4
 _PAYS_DELETION_COST = frozenset({"Deployment", "ReplicaSet"})
-
-
-class CountMemory(Protocol):
-    """The counts that this controller set last, by target; they outlive the process."""
-
-    def counts(self) -> Mapping[str, int]:
-        """Target -> count. Raises TemporaryError."""
-        ...
-
-    async def remember(self, target: str, count: int) -> None:
-        """Keep one. Raises TemporaryError, PermanentError."""
-        ...
 
 
 class KubernetesFleet:
@@ -74,11 +66,20 @@ class KubernetesFleet:
         targets: the fleet's targets, now; they follow the policy.
         memory: which counts were ours.
         port: the engines' port; None: the pod's port `http`, else its first.
+        template: what hot groups are made of, now; None: they are declared, or there are none.
     """
 
     def __init__(
-        self, cluster: Cluster, targets: Callable[[], tuple[GroupTarget, ...]], memory: CountMemory, port: int | None
+        self,
+        cluster: Cluster,
+        targets: Callable[[], tuple[GroupTarget, ...]],
+        memory: CountMemory,
+        port: int | None,
+        template: Callable[[], HotTemplate | None] = lambda: None,
     ) -> None:
+        self._template = template
+        self._made: Watched | None = None
+        self._budgets: dict[str, Watched] = {}
         self._cluster, self._targets, self._memory, self._port = cluster, targets, memory, port
         self._followed: dict[GroupTarget, FollowedTarget] = {}
         self._autoscalers: dict[str, Watched] = {}
@@ -128,7 +129,7 @@ class KubernetesFleet:
             for pod in followed.pods().values():
                 if readings.gated(pod):
                     opened += isinstance(await self._open(followed, pod, resident=False), Applied)
-                marks = _marks(pod)
+                marks = readings.marks(pod)
                 if marks:
                     cleaned += isinstance(await self._mark(followed, pod, marks), Applied)
             freed += await self._free(followed)
@@ -150,23 +151,41 @@ class KubernetesFleet:
         """End every watch."""
         for followed in self._followed.values():
             followed.close()
-        for watched in self._autoscalers.values():
+        for watched in (*self._autoscalers.values(), *self._budgets.values(), *([self._made] if self._made else [])):
             watched.close()
 
     # What there is
 
     async def _refresh(self) -> None:
         async with self._refreshing:
-            wanted = self._targets()
+            wanted = (*self._targets(), *await self._made_targets())
             for gone in [t for t in self._followed if t not in wanted]:
                 await asyncio.to_thread(self._followed.pop(gone).close)
             for target in wanted:
                 self._followed.setdefault(target, FollowedTarget(self._cluster, target))
-                path = f"/apis/autoscaling/v2/namespaces/{target.namespace}/horizontalpodautoscalers"
-                if path not in self._autoscalers:
-                    self._autoscalers[path] = Watched(self._cluster, path)
-                    await asyncio.to_thread(self._autoscalers[path].first)
+                for known, path in (
+                    (self._autoscalers, autoscalers(target.namespace)), (self._budgets, budgets(target.namespace)),
+                ):  # fmt: skip
+                    if path not in known:
+                        known[path] = Watched(self._cluster, path)
+                        await asyncio.to_thread(known[path].first)
             await asyncio.gather(*(f.refresh() for f in self._followed.values()))
+
+    async def _made_targets(self) -> list[GroupTarget]:
+        """What was made from the template, by this instance or an earlier one: adopted by what it says of itself."""
+        template = self._template()
+        if template is None:
+            return []
+        if self._made is None:
+            path = f"/apis/apps/v1/namespaces/{template.warm.namespace}/deployments"
+            self._made = Watched(self._cluster, path, labelSelector=f"{MADE}={template.fleet}")
+            await asyncio.to_thread(self._made.first)
+        try:
+            found = self._made.objects()
+        except PermanentError as error:
+            raise TemporaryError(str(error)) from error
+        made = [name for name, body in found.items() if not body["metadata"].get("deletionTimestamp")]
+        return [GroupTarget("apps/v1", "Deployment", template.warm.namespace, n, Tier.HOT) for n in sorted(made)]
 
     def _held(self) -> Iterable[FollowedTarget]:
         return (f for f in self._followed.values() if f.group)
@@ -177,10 +196,24 @@ class KubernetesFleet:
     def _group(self, followed: FollowedTarget) -> Group:
         target = followed.target
         why = followed.missing_kind or readings.blocked(followed.found, target.kind, str(target))
+        keeps = self._keeps(followed)
         return Group(
             followed.group, target.tier, followed.wanted, followed.tenant,
+            pause=PauseMode.SCALE_IN if keeps else PauseMode.NONE, pause_reason=keeps,
             foreign_actor=self._foreign(followed), blocked=why,
         )  # fmt: skip
+
+    def _keeps(self, followed: FollowedTarget) -> str:
+        """Why no pod may be taken now: a budget that is used up, or pods that somebody else is taking away."""
+        held = followed.pods().values()
+        going = sum(readings.taken_by_others(p) for p in held)
+        if going:
+            return f"somebody else takes {going} of its pods away"
+        try:
+            found = self._budgets[budgets(followed.target.namespace)].objects().values()
+        except PermanentError:
+            return ""  # without the right to see them they are the evictions' business alone
+        return readings.budget_used_up(found, held)
 
     def _foreign(self, followed: FollowedTarget) -> str:
         """Who else acts on its count: an autoscaler, or whoever changed it since we did, until it is handed back."""
@@ -197,9 +230,8 @@ class KubernetesFleet:
         return "" if followed.wanted == ours or accepted or owner == FIELD_MANAGER else owner
 
     def _autoscalers_of(self, target: GroupTarget) -> Iterable[Json]:
-        path = f"/apis/autoscaling/v2/namespaces/{target.namespace}/horizontalpodautoscalers"
         try:
-            return self._autoscalers[path].objects().values()
+            return self._autoscalers[autoscalers(target.namespace)].objects().values()
         except PermanentError:
             return ()  # without the right to see them, what they do is still seen by the count
 
@@ -207,7 +239,7 @@ class KubernetesFleet:
 
     async def _grow(self, effect: Grow) -> Outcome:
         followed = await self._holder(effect)
-        if isinstance(followed, Failed):
+        if not isinstance(followed, FollowedTarget):
             return followed
 
         def grown(now: int) -> int | Outcome:
@@ -215,8 +247,8 @@ class KubernetesFleet:
 
         return await self._scale(followed, grown)
 
-    async def _holder(self, effect: Grow) -> FollowedTarget | Failed:
-        """The group's target; for a hot group without one, the first declared target that is free."""
+    async def _holder(self, effect: Grow) -> FollowedTarget | Outcome:
+        """The group's target; for a hot group without one, a new one or the first declared target that is free."""
         for followed in self._held():
             if followed.group == effect.group:
                 return followed
@@ -231,9 +263,32 @@ class KubernetesFleet:
             given = {"metadata": {"annotations": {GROUP: effect.group, TENANT: effect.tenant}}}
             await self._cluster.call("PATCH", followed.path, given, MERGE)
             return followed
+        template = self._template()
+        if template is not None:
+            return await self._make(template, effect)
         return Failed(
             f"no target is free for group {effect.group}: declare more under `groups.hot.targets`, at 0 replicas"
         )
+
+    async def _make(self, template: HotTemplate, effect: Grow) -> Outcome:
+        """Make a hot group's Deployment; one of that name that is there already is somebody's, or is still going."""
+        warm = next((f for f in self._followed.values() if f.target == template.warm), None)
+        found = None if warm is None else warm.found
+        if found is None:
+            return Failed(f"{template.warm}, whose template is to be copied, does not exist", retry_after_s=0.0)
+        body = template.deployment(found, effect.group, effect.tenant, effect.replicas)
+        if isinstance(body, Failed):
+            return body
+        name, path = body["metadata"]["name"], f"/apis/apps/v1/namespaces/{template.warm.namespace}/deployments"
+        try:
+            made = await self._cluster.call("POST", path, body)
+        except ConflictedError:
+            return Failed(f"there is a Deployment {name} already: it is not ours, or still going", retry_after_s=0.0)
+        if self._made is not None:
+            self._made.seen(made)
+        target = GroupTarget("apps/v1", "Deployment", template.warm.namespace, name, Tier.HOT)
+        await self._memory.remember(str(target), effect.replicas)
+        return Applied(f"made {target} with {effect.replicas} replicas")
 
     async def _shrink(self, effect: Shrink) -> Outcome:
         followed = next((f for f in self._held() if f.group == effect.group), None)
@@ -292,9 +347,14 @@ class KubernetesFleet:
         raise TemporaryError(f"{followed.target} changes faster than its count can be set")
 
     async def _free(self, followed: FollowedTarget) -> int:
-        """Take our annotations off a declared target."""
+        """Take our annotations off a declared target; delete one that we made."""
         found = followed.found
         if found is None or followed.target.group or GROUP not in notes_on(found):
+            return 0
+        if MADE in labels(found):
+            only = {"preconditions": {"uid": found["metadata"]["uid"]}, "propagationPolicy": "Background"}
+            with contextlib.suppress(GoneError):
+                await self._cluster.call("DELETE", followed.path, only)
             return 0
         await self._cluster.call(
             "PATCH", followed.path, {"metadata": {"annotations": {GROUP: None, TENANT: None}}}, MERGE
@@ -341,13 +401,3 @@ class KubernetesFleet:
 
 def _path(pod: Json) -> str:
     return f"{pods(pod['metadata']['namespace'])}/{pod['metadata']['name']}"
-
-
-def _marks(pod: Json) -> dict[str, dict[str, str | None]]:
-    """What of ours is on a pod, as the patch that takes it off."""
-    notes = notes_on(pod)
-    gone: dict[str, str | None] = {DRAINING: None} if DRAINING in notes else {}
-    if notes.get(DELETION_COST) == VICTIM_COST:
-        gone[DELETION_COST] = None
-    slot: dict[str, dict[str, str | None]] = {"labels": {SLOT: None}} if SLOT in labels(pod) else {}
-    return {**slot, **({"annotations": gone} if gone else {})}

@@ -218,6 +218,47 @@ def blocked(target: Json | None, kind: str, name: str) -> str:
     return ""
 
 
+def marks(pod: Json) -> dict[str, dict[str, str | None]]:
+    """What of ours is on a pod, as the patch that takes it off."""
+    notes = notes_on(pod)
+    gone: dict[str, str | None] = {DRAINING: None} if DRAINING in notes else {}
+    if notes.get(DELETION_COST) == VICTIM_COST:
+        gone[DELETION_COST] = None
+    slot: dict[str, dict[str, str | None]] = {"labels": {SLOT: None}} if SLOT in labels(pod) else {}
+    return {**slot, **({"annotations": gone} if gone else {})}
+
+
+def taken_by_others(pod: Json) -> bool:
+    """Whether a pod is on its way out and we did not ask for it."""
+    return _leaving(pod) and not _on_purpose(pod) and notes_on(pod).get(DELETION_COST) != VICTIM_COST
+
+
+def budget_used_up(budgets: Iterable[Json], pods: Iterable[Json]) -> str:
+    """The PodDisruptionBudget over any of these pods that lets none go now, empty where there is none."""
+    held = [labels(pod) for pod in pods if not _leaving(pod)]
+    for budget in budgets:
+        allowed = budget.get("status", {}).get("disruptionsAllowed", 1)
+        if allowed < 1 and any(selects(budget["spec"].get("selector"), found) for found in held):
+            return f"PodDisruptionBudget {budget['metadata']['name']} lets no pod go now"
+    return ""
+
+
+def selects(selector: Json | None, found: Mapping[str, str]) -> bool:
+    """Whether a label selector takes these labels; none takes nothing, an empty one everything."""
+    if selector is None:
+        return False
+    wanted = (selector.get("matchLabels") or {}).items()
+    return wanted <= found.items() and all(_matches(e, found) for e in selector.get("matchExpressions") or [])
+
+
+def _matches(expression: Json, found: Mapping[str, str]) -> bool:
+    value, values = found.get(expression["key"]), expression.get("values") or []
+    return {
+        "In": value in values, "NotIn": value not in values, "Exists": value is not None,
+        "DoesNotExist": value is None,
+    }[expression["operator"]]  # fmt: skip
+
+
 def count_owner(target: Json) -> str:
     """Who set `spec.replicas` last, by its field manager; `somebody` where the server does not say."""
     entries: list[Mapping[str, Any]] = target["metadata"].get("managedFields") or []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from autoscaler.connectors.kubernetes.cluster import Cluster, GoneError, Json, pods
 from autoscaler.connectors.kubernetes.readings import GROUP, TENANT, notes_on
@@ -29,6 +31,18 @@ class GroupTarget:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class CountMemory(Protocol):
+    """The counts that this controller set last, by target; they outlive the process."""
+
+    def counts(self) -> Mapping[str, int]:
+        """Target -> count. Raises TemporaryError."""
+        ...
+
+    async def remember(self, target: str, count: int) -> None:
+        """Keep one. Raises TemporaryError, PermanentError."""
+        ...
 
 
 class FollowedTarget:

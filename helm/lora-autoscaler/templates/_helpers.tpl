@@ -56,6 +56,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [autoscaling]
   resources: [horizontalpodautoscalers]
   verbs: [list, watch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [list, watch]
+{{- if .Values.rbac.hotGroups.create }}
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [apps]
+  resources: [deployments/scale]
+  verbs: [get, update]
+{{- end }}
 {{- if .Values.rbac.events }}
 - apiGroups: [""]
   resources: [events]

@@ -70,15 +70,16 @@ class Controller(Server):
     def __init__(
         self, directory: Path, kubeconfig: Path, namespace: str, lease_s: float = 3.0, **cluster: object
     ) -> None:
-        """`cluster`: more of the settings' `kubernetes`."""
+        """`cluster`: more of the settings' `kubernetes`. Envoys ask at `discovery`."""
         directory.mkdir(parents=True, exist_ok=True)
-        self.port, self.policies = free_port(), directory / "policies"
+        self.port, self.discovery, self.policies = free_port(), free_port(), directory / "policies"
         self.policies.mkdir(exist_ok=True)
         settings = {
             "platform": "kubernetes",
             "listen": {"port": self.port},
             "lease": f"{lease_s:g}s",
             "kubernetes": {"kubeconfig": str(kubeconfig), "namespace": namespace, "checkpointEvery": "1s", **cluster},
+            "fleets": {"fleet": {"discovery": {"port": self.discovery}}},
         }
         (directory / "settings.yaml").write_text(yaml.safe_dump(settings))
         program = str(Path(sys.executable).with_name("lora-autoscaler"))

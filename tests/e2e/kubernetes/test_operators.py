@@ -10,7 +10,7 @@ import pytest
 from kubernetes import client
 
 from tests.e2e.kubernetes.fleet import FleetUnderTest
-from tests.e2e.kubernetes.running import ENGINE, Controller, policy
+from tests.e2e.kubernetes.running import ENGINE, Controller, Rings, active, policy
 from tests.e2e.parts.commands import CommandFailedError, helm, kubectl
 from tests.e2e.parts.controlplane import ControlPlane
 from tests.e2e.parts.processes import wait_until
@@ -199,3 +199,27 @@ def test_callers_are_who_the_cluster_says_and_may_what_rbac_gives(
         tokens["nobody"] = "x" * 40
         with pytest.raises(HTTPError, match="401"):
             command("nobody")
+
+
+def test_a_promotion_makes_a_group_from_the_warm_template_and_its_end_removes_it(
+    fleet: FleetUnderTest, controller: Controller, crds: None, namespace: str
+) -> None:
+    def deployments() -> dict[str, Any]:
+        return {d.metadata.name: d for d in fleet.apps.list_namespaced_deployment(namespace).items}
+
+    hot = {"template": {"args": ["--max-num-seqs", "{maxLoras}"]}, "maxReplicas": 1}
+    fleet.deploy(2, *ENGINE, pre_stop_sleep_s=0)
+    with Rings(fleet) as rings:
+        controller.wants(policy(2, 2, hot=hot)).start()
+        rings.wait("both pods are on the ring", lambda ring: len(active(ring)) == 2)
+        body = {"tier": "hot", "reason": "launch day", "ttl_s": 600}
+        controller.ask("/v1/fleets/fleet/tenants/a00/override", body, "PUT")
+        ring = rings.wait("it has a group of its own", lambda ring: "a00" in ring.hot, 90)
+        made = deployments()["fleet-hot-a00"]
+        assert made.spec.template.spec.containers[0].args[-2:] == ["--max-num-seqs", "1"]
+        assert made.metadata.owner_references[0].name == "warm"
+        assert {p.metadata.name for p in fleet.pods()} == set(active(ring)), "no selector of the warm group takes it"
+        controller.ask("/v1/fleets/fleet/tenants/a00/override", method="DELETE")
+        rings.wait("it is back on the ring", lambda ring: not ring.hot, 90)
+        wait_until("its group is gone", lambda: set(deployments()) == {"warm"}, 90)
+    assert not rings.failures

@@ -1,0 +1,111 @@
+"""A hot group's Deployment: the warm group's pods, under labels of its own."""
+
+from typing import Any
+
+import pytest
+
+from autoscaler.connectors.kubernetes.hot_groups import MADE, HotTemplate
+from autoscaler.connectors.kubernetes.readings import GROUP, TENANT, budget_used_up, selects
+from autoscaler.connectors.kubernetes.targets import GroupTarget
+from autoscaler.domain.decisions import Failed
+from autoscaler.domain.fleet import Tier
+from autoscaler.policy.groups import MergedCheckpoints, PodPatch
+
+WARM = GroupTarget("apps/v1", "Deployment", "serving", "warm", Tier.WARM, "warm")
+OBJECT: dict[str, Any] = {
+    "metadata": {"name": "warm", "uid": "u1", "labels": {"app.kubernetes.io/instance": "argo"}},
+    "spec": {
+        "replicas": 4,
+        "selector": {"matchLabels": {"app": "warm"}},
+        "template": {
+            "metadata": {
+                "labels": {"app": "warm", "argocd.argoproj.io/instance": "x"},
+                "annotations": {"prometheus.io/scrape": "true", "argocd.argoproj.io/tracking-id": "x"},
+            },
+            "spec": {
+                "containers": [{"name": "proxy"}, {"name": "engine", "args": ["--enable-lora", "--max-loras", "8"]}],
+                "volumes": [{"name": "adapters"}],
+            },
+        },
+    },
+}
+
+
+def template(patch: PodPatch | None = None, merged: MergedCheckpoints | None = None, *adapters: str) -> HotTemplate:
+    found = adapters or ("acme",)
+    return HotTemplate("chat", WARM, patch or PodPatch(), merged or MergedCheckpoints(), lambda tenant: found)
+
+
+def made(found: HotTemplate) -> dict[str, Any]:
+    body = found.deployment(OBJECT, "hot-acme", "acme", 2)
+    assert not isinstance(body, Failed), body
+    return body
+
+
+def test_nothing_that_selects_the_warm_group_selects_it() -> None:
+    body = made(template())
+    labels = body["spec"]["template"]["metadata"]["labels"]
+    assert not selects(OBJECT["spec"]["selector"], labels)
+    assert selects(body["spec"]["selector"], labels)
+    assert labels[MADE] == "chat"
+    assert body["spec"]["template"]["metadata"]["annotations"] == {"prometheus.io/scrape": "true"}
+    assert body["metadata"]["annotations"] == {GROUP: "hot-acme", TENANT: "acme"}
+    assert not [key for key in (*body["metadata"]["labels"], *labels) if "argo" in key or "helm" in key]
+
+
+def test_it_goes_with_the_warm_target() -> None:
+    body = made(template())
+    assert [(o["name"], o["uid"]) for o in body["metadata"]["ownerReferences"]] == [("warm", "u1")]
+    assert (body["metadata"]["name"], body["spec"]["replicas"]) == ("chat-hot-acme", 2)
+    assert OBJECT["spec"]["template"]["metadata"]["labels"]["app"] == "warm", "the original is left alone"
+
+
+def test_arguments_follow_the_containers_own_with_as_many_slots_as_the_tenant_has_adapters() -> None:
+    patch = PodPatch(container="engine", args=("--max-loras", "{maxLoras}"))
+    body = made(template(patch, None, "a", "b", "c"))
+    engine = body["spec"]["template"]["spec"]["containers"][1]
+    assert engine["args"] == ["--enable-lora", "--max-loras", "8", "--max-loras", "3"]
+
+
+def test_a_merged_checkpoint_needs_consent_and_one_adapter() -> None:
+    patch = PodPatch(container="engine", args=("--model={checkpoint}",))
+    merged = MergedCheckpoints(allowed=True, path_template="/merged/{id}")
+    engine = made(template(patch, merged))["spec"]["template"]["spec"]["containers"][1]
+    assert engine["args"][-1] == "--model=/merged/acme"
+    for refused in (template(patch), template(patch, merged, "a", "b")):
+        failed = refused.deployment(OBJECT, "hot-acme", "acme", 1)
+        assert isinstance(failed, Failed)
+        assert "exactly one adapter" in failed.error
+
+
+@pytest.mark.parametrize(
+    ("warm", "patch", "why"),
+    [({"spec": {}}, PodPatch(), "no pod template"), (OBJECT, PodPatch(container="gpu"), "no container gpu")],
+)
+def test_what_cannot_be_copied_is_refused(warm: dict[str, Any], patch: PodPatch, why: str) -> None:
+    failed = template(patch).deployment(warm, "hot-acme", "acme", 1)
+    assert isinstance(failed, Failed)
+    assert why in failed.error
+
+
+def budget(allowed: int, selector: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": "b"}, "spec": {"selector": selector}, "status": {"disruptionsAllowed": allowed}}
+
+
+@pytest.mark.parametrize(
+    ("selector", "takes"),
+    [
+        ({}, True),
+        ({"matchLabels": {"app": "warm"}}, True),
+        ({"matchLabels": {"app": "other"}}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["warm", "x"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["warm"]}]}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
+        (None, False),
+    ],
+)
+def test_a_budget_that_is_used_up_keeps_the_pods_that_it_selects(selector: dict[str, Any], takes: bool) -> None:
+    pods = [{"metadata": {"name": "p", "labels": {"app": "warm"}}}]
+    assert bool(budget_used_up([budget(0, selector)], pods)) is takes
+    assert not budget_used_up([budget(1, selector)], pods)
