@@ -40,13 +40,13 @@ class JobError(Exception):
 
 async def run_job(kind: str, arrays: Arrays, settings: ForecastSettings, **options: float) -> dict[str, Any]:
     """Do a job (`train` or `outlook`) in a child process. Raises JobError. Cancelled, it ends the child."""
-    packed = await asyncio.to_thread(_packed, kind, arrays, settings, options)
+    job = await asyncio.to_thread(packed, kind, arrays, settings, options)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", __name__), stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **_ONE_THREAD}
     )
     try:
-        said, wrong = await asyncio.wait_for(process.communicate(packed), TIMEOUT_S)
+        said, wrong = await asyncio.wait_for(process.communicate(job), TIMEOUT_S)
     except TimeoutError:
         raise JobError(f"it was ended after {TIMEOUT_S:g} s") from None
     finally:
@@ -62,16 +62,17 @@ async def run_job(kind: str, arrays: Arrays, settings: ForecastSettings, **optio
     return result
 
 
-def _packed(kind: str, arrays: Arrays, settings: ForecastSettings, options: Mapping[str, float]) -> bytes:
+def packed(kind: str, arrays: Arrays, settings: ForecastSettings, options: Mapping[str, float]) -> bytes:
+    """A job as bytes."""
     told = json.dumps({"kind": kind, "settings": asdict(settings), "options": dict(options)})
-    packed = io.BytesIO()
-    np.savez(packed, told=np.frombuffer(told.encode(), np.uint8), **arrays)  # type: ignore[arg-type]
-    return packed.getvalue()
+    file = io.BytesIO()
+    np.savez(file, told=np.frombuffer(told.encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+    return file.getvalue()
 
 
-def done(packed: bytes) -> dict[str, Any]:
+def done(job: bytes) -> dict[str, Any]:
     """Do a packed job here. Raises KeyError for one of another kind."""
-    with np.load(io.BytesIO(packed)) as given:
+    with np.load(io.BytesIO(job)) as given:
         told = json.loads(given["told"].tobytes())
         arrays = {name: given[name] for name in given.files if name != "told"}
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in told["settings"].items()}
