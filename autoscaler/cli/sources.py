@@ -82,14 +82,18 @@ async def recorded_rates(
     policy: FleetPolicy,
     catalogue: Catalogue,
     span_s: tuple[float, float, float],
+    counter: str = "",
 ) -> AsyncIterator[HistoryPiece]:
     """Request rates per adapter by a connection of its own, so that no tick waits behind a long query.
 
-    `span_s`: start, end and step in seconds, as in `HistorySource.history`.
+    `span_s`: start, end and step in seconds, as in `HistorySource.history`. `counter`: another counter of the router's
+    than its requests, such as its tokens.
     """
     signals, preset = policy.signals, ROUTERS[router]
     scope = Scope(reached.matchers, signals.matchers, reached.replica_labels, signals.window_s)
-    own = signals.queries.get(SignalName.ADAPTER_REQUESTS, "")
+    own = "" if counter else signals.queries.get(SignalName.ADAPTER_REQUESTS, "")
+    if counter:
+        preset = replace(preset, requests=counter)
     if own or signals.adapter_label != type(signals)().adapter_label:
         preset = replace(preset, adapter_label=signals.adapter_label)
     connection = PrometheusConnection(reached)
