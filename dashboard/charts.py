@@ -148,7 +148,9 @@ def states_map(frame: pd.DataFrame, states: list[str]) -> Chart:
         .encode(
             x=x,
             y=y,
-            color=alt.Color("state:N", title=None, sort=states, scale=colours, legend=alt.Legend(orient="top")),
+            color=alt.Color(
+                "state:N", title=None, sort=states, scale=colours, legend=alt.Legend(orient="top", columns=2)
+            ),
             tooltip=["replica:N", "adapter:N", "state:N"],
         )
     )

@@ -7,7 +7,7 @@ import logging
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from autoscaler.planner import UnknownSubjectError
@@ -24,6 +24,14 @@ class ProblemError(Exception):
         self.status, self.detail, self.headers, self.extra = status, detail, headers or {}, extra
 
 
+class NotModifiedError(Exception):
+    """The caller has the answer already; `tag` is its ETag."""
+
+    def __init__(self, tag: str) -> None:
+        super().__init__(tag)
+        self.tag = tag
+
+
 def problem(status: int, detail: str, headers: dict[str, str] | None = None, **extra: object) -> JSONResponse:
     """One problem document."""
     body = {"type": "about:blank", "title": http.HTTPStatus(status).phrase, "status": status, "detail": detail, **extra}
@@ -36,6 +44,10 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(ProblemError)
     async def _problem(request: Request, error: ProblemError) -> JSONResponse:
         return problem(error.status, error.detail, error.headers, **error.extra)
+
+    @app.exception_handler(NotModifiedError)
+    async def _not_modified(request: Request, known: NotModifiedError) -> Response:
+        return Response(status_code=304, headers={"ETag": known.tag, "Cache-Control": "no-cache"})
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:

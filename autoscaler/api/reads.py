@@ -7,11 +7,12 @@ from bisect import bisect_right
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request, Response
 
 from autoscaler.api import render
 from autoscaler.api.asked import Cursor, Limit, Parts, Reader, View, cursor_after, read_cursor, require
 from autoscaler.api.problems import ProblemError
+from autoscaler.api.ticks import TickView, of_tick
 from autoscaler.domain.fleet import Tier
 from autoscaler.domain.observation import Bools, Floats
 from autoscaler.planner import explain
@@ -21,21 +22,22 @@ router = APIRouter(prefix="/v1", tags=["reads"])
 
 
 @router.get("/fleets")
-async def fleets(parts: Parts, caller: Reader) -> dict[str, Any]:
+async def fleets(request: Request, response: Response, parts: Parts, caller: Reader) -> dict[str, Any]:
     """Status of every fleet that the caller may see."""
-    views = parts.views()
-    return render.listed(render.fleet(views[name]) for name in sorted(views) if caller.reaches(name))
+    seen = [view for name, view in sorted(parts.views().items()) if caller.reaches(name)]
+    of_tick(request, response, seen)
+    return render.listed(map(render.fleet, seen))
 
 
 @router.get("/fleets/{fleet}")
-async def fleet(view: View, caller: Reader) -> dict[str, Any]:
+async def fleet(view: TickView, caller: Reader) -> dict[str, Any]:
     """Mode, epoch, groups, tier counts, freshness of signals, conditions."""
     return render.fleet(view)
 
 
 @router.get("/fleets/{fleet}/tenants")
 async def tenants(
-    view: View,
+    view: TickView,
     caller: Reader,
     tier: Tier | None = None,
     sort: Annotated[str, Query(pattern="^-?(tenant|rate|forecast|ttft)$")] = "-rate",
@@ -96,7 +98,7 @@ def _sort_key(view: FleetView, name: str) -> Floats:
 
 
 @router.get("/fleets/{fleet}/tenants/{tenant:path}")
-async def tenant(view: View, caller: Reader, tenant: str) -> dict[str, Any]:
+async def tenant(view: TickView, caller: Reader, tenant: str) -> dict[str, Any]:
     """One tenant: tier and why, rate, forecast, TTFT, SLO, owners, scores."""
     require("tenant", tenant, view.observation.catalogue.tenant_row)
     return render.tenant(view, tenant)
@@ -104,7 +106,7 @@ async def tenant(view: View, caller: Reader, tenant: str) -> dict[str, Any]:
 
 @router.get("/fleets/{fleet}/adapters")
 async def adapters(
-    view: View,
+    view: TickView,
     caller: Reader,
     search: Annotated[str, Query(max_length=253)] = "",
     limit: Limit = 100,
@@ -121,14 +123,14 @@ async def adapters(
 
 
 @router.get("/fleets/{fleet}/adapters/{adapter:path}")
-async def adapter(view: View, caller: Reader, adapter: str) -> dict[str, Any]:
+async def adapter(view: TickView, caller: Reader, adapter: str) -> dict[str, Any]:
     """One adapter: where it is registered, resident and assigned, who loaded it, and errors in the engine's words."""
     require("adapter", adapter, view.observation.catalogue.row)
     return render.adapter(view, adapter)
 
 
 @router.get("/fleets/{fleet}/groups")
-async def groups(view: View, caller: Reader) -> dict[str, Any]:
+async def groups(view: TickView, caller: Reader) -> dict[str, Any]:
     """Groups with current, recommended, desired and ready replicas, and why."""
     return render.listed(render.groups(view))
 
@@ -155,33 +157,33 @@ async def decisions(
 
 
 @router.get("/fleets/{fleet}/explain")
-async def explanation(view: View, caller: Reader, subject: Annotated[str, Query(max_length=512)]) -> dict[str, Any]:
+async def explanation(view: TickView, caller: Reader, subject: Annotated[str, Query(max_length=512)]) -> dict[str, Any]:
     """Why a tenant, adapter, group, replica or signal is as it is, in sentences with numbers."""
     return dataclasses.asdict(explain(subject, view.observation, view.plan, view.policy))
 
 
 @router.get("/fleets/{fleet}/noisy-neighbours")
-async def noisy_neighbours(view: View, caller: Reader) -> dict[str, Any]:
+async def noisy_neighbours(view: TickView, caller: Reader) -> dict[str, Any]:
     """Tenants that hurt others or are hurt, worst first, with evidence."""
     return render.listed(render.noisy_neighbours(view))
 
 
 @router.get("/fleets/{fleet}/adapter-thrash")
-async def adapter_thrash(view: View, caller: Reader) -> dict[str, Any]:
+async def adapter_thrash(view: TickView, caller: Reader) -> dict[str, Any]:
     """Replicas by adapter thrash, worst first, with evidence."""
     return render.listed(render.adapter_thrash(view))
 
 
 @router.get("/fleets/{fleet}/residency")
 async def residency(
-    view: View, caller: Reader, replica: Annotated[list[str] | None, Query(max_length=64)] = None
+    view: TickView, caller: Reader, replica: Annotated[list[str] | None, Query(max_length=64)] = None
 ) -> dict[str, Any]:
     """Adapters that replicas should hold, lack and hold, of at most 64 named replicas or of all."""
     return render.listed(render.residency(view, frozenset(replica or ())))
 
 
 @router.get("/fleets/{fleet}/costs")
-async def costs(view: View, caller: Reader) -> dict[str, Any]:
+async def costs(view: TickView, caller: Reader) -> dict[str, Any]:
     """Replica-hours by group and by tenant's share."""
     return render.costs(view)
 

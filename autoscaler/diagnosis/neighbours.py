@@ -15,6 +15,7 @@ be accused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -169,7 +170,9 @@ def _outcome(pairs: PairTable, control: _Control, tenant: int, replica: int, lou
 def effect(sums: Sums) -> Effect:
     """What a tenant's activity adds to the others' TTFT, by least squares of y on x and z."""
     if sums.n < FEWEST_WINDOWS:
-        return Effect(samples=int(sums.n), missing=f"{FEWEST_WINDOWS - sums.n:.0f} more windows beside other tenants")
+        more = max(1, math.ceil(FEWEST_WINDOWS - sums.n))
+        text = f"{more} more window{'s' * (more > 1)} beside other tenants"
+        return Effect(samples=int(sums.n), missing=text)
     n, mx, mz, my = sums.n, sums.x / sums.n, sums.z / sums.n, sums.y / sums.n
     xx, zz, xz = sums.xx - n * mx * mx, sums.zz - n * mz * mz, sums.xz - n * mx * mz
     xy, zy, yy = sums.xy - n * mx * my, sums.zy - n * mz * my, sums.yy - n * my * my

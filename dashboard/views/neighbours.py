@@ -11,6 +11,7 @@ from dashboard.scene import Scene, live, scene
 from dashboard.words import percent, plural, seconds, sentence
 
 MOST_ROWS = 30
+MOST_WITHOUT = 8
 MOST_CELLS = 20
 
 
@@ -100,15 +101,17 @@ def _pairs(finding: Json) -> list[tuple[str, float]]:
 
 
 def _evidence(found: list[Json]) -> None:
-    shown = found[:MOST_ROWS]
+    judged = [f for f in found if not f["missing"] or f["victim_score"] > 0]
+    open_ = sorted((f for f in found if f not in judged), key=lambda f: -f["share_ratio"])
+    shown = [*judged, *open_[:MOST_WITHOUT]][:MOST_ROWS]
     marks.table(
         "Evidence",
         ["Tenant", "Hurts", "Is hurt", "Share of tokens", "Effect on TTFT", "Comparisons", "What is known"],
         [_row(f) for f in shown],
         ["keep", "", "", "", "num wide", "num wide", "wide"],
     )
-    if len(found) > MOST_ROWS:
-        st.caption(f"The {MOST_ROWS} worst of {len(found)} tenants.")
+    if len(found) > len(shown):
+        st.caption(f"{len(shown)} of {len(found)} tenants: those with a verdict, then the loudest without one.")
     st.caption("Scores are between 0 and 100 %. A tenant that neither hurts nor is hurt is not listed.")
 
 

@@ -58,7 +58,7 @@ def _figures(status: Json, snapshot: Json | None, scene: Scene) -> None:
         marks.figure("Churn budget", count(max(status["churn_budget_remaining"], 0.0)), "moves left")
     if status["mode"] == "advise":
         st.caption("Mode advise: the placement is computed and not published.")
-    if behind:
+    if any(c["name"] == "RouterLag" for c in status["conditions"]):
         slow = ", ".join(f"{r['router']} at {r['epoch']} ({seconds(r['age_s'])} ago)" for r in behind[:5])
         marks.banner("warn", "Routers are behind", [slow])
 

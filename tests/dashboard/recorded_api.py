@@ -24,10 +24,14 @@ def recorded(name: str) -> dict[str, Any]:
 
 @dataclass
 class RecordedApi:
-    """Answers by path below `/v1/`; an int is a status with a problem document. `token` is the one that is accepted."""
+    """Answers by path below `/v1/`; an int is a status with a problem document. `token` is the one that is accepted.
+
+    `tag` is the ETag of every answer; empty = none.
+    """
 
     answers: dict[str, Any]
     token: str = "reader"
+    tag: str = ""
     url: str = ""
     asked: list[str] = field(default_factory=list)
     told: list[tuple[str, str, Any, dict[str, str]]] = field(default_factory=list)
@@ -59,6 +63,10 @@ def serving(api: RecordedApi) -> Iterator[RecordedApi]:
         def do_GET(self) -> None:
             api.asked.append(self.path)
             path = unquote(urlsplit(self.path).path.removeprefix("/v1/"))
+            if api.tag and self.headers.get("If-None-Match") == api.tag:
+                self._head(304)
+                self.end_headers()
+                return
             self._send(*api.answer(path, self.headers.get("Authorization", "")))
 
         def _told(self) -> None:
@@ -71,12 +79,17 @@ def serving(api: RecordedApi) -> Iterator[RecordedApi]:
 
         def _send(self, status: int, value: Any) -> None:
             body = json.dumps(value).encode()
-            self.send_response_only(status)
-            if api.answers.get("fleets") and api.answers["fleets"]["items"]:
-                self.send_header("Date", format_datetime(api.now, usegmt=True))
+            self._head(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def _head(self, status: int) -> None:
+            self.send_response_only(status)
+            if api.answers.get("fleets") and api.answers["fleets"]["items"]:
+                self.send_header("Date", format_datetime(api.now, usegmt=True))
+            if api.tag:
+                self.send_header("ETag", api.tag)
 
         def log_message(self, *_: Any) -> None:
             """Nothing."""

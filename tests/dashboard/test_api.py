@@ -25,6 +25,20 @@ def test_an_answer_is_asked_for_again_once_it_is_old(managed: RecordedApi):
     assert len(managed.asked) == 2
 
 
+def test_what_has_not_changed_is_not_sent_again_and_counts_as_fresh(managed: RecordedApi):
+    managed.tag = '"tick-1"'
+    api = Api(managed.url, "reader")
+    first = api.get("fleets")
+    assert first.tag == '"tick-1"'
+    managed.answers["fleets"] = {"items": [managed.fleet | {"epoch": 999}]}
+    same = api.get("fleets", max_age_s=0.0)
+    assert same.value is first.value
+    assert same.at_s > first.at_s
+    managed.tag = '"tick-2"'
+    newer = api.get("fleets", max_age_s=0.0)
+    assert (newer.items[0]["epoch"], newer.tag) == (999, '"tick-2"')
+
+
 def test_the_last_good_answer_stays_while_the_api_fails_and_goes_when_it_says_no(managed: RecordedApi):
     api = Api(managed.url, "reader")
     good = api.get("fleets/local/costs")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import sys
 import threading
@@ -20,12 +19,12 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from autoscaler.connectors.stores.sqlite import SqliteStores
 from autoscaler.domain.fleet import Tier
 from tests.api.conftest import TOKENS, Api
-from tests.e2e.parts.processes import LOOPBACK, Server, answers_200, free_port, wait_until
+from tests.dashboard.recorded_api import RecordedApi, recorded, serving
+from tests.e2e.parts.processes import LOOPBACK, Server, answers_200, free_port, need, wait_until
 from tests.planner.world import World, catalogue, policy
 
 expect.set_options(timeout=30_000)
 ROOT = Path(__file__).resolve().parents[2]
-CHROMIUM = "/usr/bin/chromium"
 PAGES = {
     "": "Fleet", "tenants": "Tenants", "noisy-neighbours": "Noisy neighbours", "adapter-thrash": "Adapter thrash",
     "ring": "Ring", "decisions": "Decisions", "overrides": "Overrides", "cost": "Cost",
@@ -76,7 +75,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     api.tick(3)
     asyncio.run(api.publish())
     port = free_port()
-    with pytest.MonkeyPatch.context() as patch, _dashboard(folder, port, "rob") as url:
+    with pytest.MonkeyPatch.context() as patch, dashboard(folder, port, "rob") as url:
         patch.setitem(TOKENS, OPERATOR_TOKEN, TOKENS["ann"])
         stage = Stage(api, port, url)
         stage.serve()
@@ -92,7 +91,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @contextmanager
-def _dashboard(folder: Path, api_port: int, token: str) -> Iterator[str]:
+def dashboard(
+    folder: Path, api_port: int, token: str, operator_token: str = OPERATOR_TOKEN, reports: str = ""
+) -> Iterator[str]:
+    """A dashboard of its own over an API on loopback."""
     port = free_port()
     argv = [
         sys.executable, "-m", "streamlit", "run", str(ROOT / "dashboard" / "app.py"), "--server.port", str(port),
@@ -101,10 +103,11 @@ def _dashboard(folder: Path, api_port: int, token: str) -> Iterator[str]:
     environment = {
         "LORA_AUTOSCALER_URL": f"http://{LOOPBACK}:{api_port}",
         "LORA_AUTOSCALER_TOKEN": token,
-        "LORA_AUTOSCALER_OPERATOR_TOKEN": OPERATOR_TOKEN,
+        "LORA_AUTOSCALER_OPERATOR_TOKEN": operator_token,
         "LORA_AUTOSCALER_OPERATORS": "*@example.com",
         "LORA_AUTOSCALER_USER_HEADER": "X-Forwarded-User",
         "LORA_AUTOSCALER_REFRESH_S": "2",
+        "LORA_AUTOSCALER_REPORTS": reports,
     }
     url = f"http://{LOOPBACK}:{port}"
     ready: Callable[[], object] = lambda: answers_200(f"{url}/_stcore/health")  # noqa: E731
@@ -112,18 +115,24 @@ def _dashboard(folder: Path, api_port: int, token: str) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if not Path(CHROMIUM).exists():
-        if os.environ.get("CI"):
-            pytest.fail(f"{CHROMIUM} is not here; install the package chromium")
-        pytest.skip(f"{CHROMIUM} is not here; install the package chromium")
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser, of the thread that asks for it."""
+    program = need("chromium")
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
                      "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        started = playwright.chromium.launch(executable_path=program, args=arguments)
+        try:
+            yield started
+        finally:
+            started.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @contextmanager
@@ -191,17 +200,22 @@ def test_a_search_in_the_address_is_the_search_of_the_page(stage: Stage, browser
         assert "tenant=t011" in page.url
 
 
+def override_by_click(page: Page, url: str, tenant: str, displaces: str) -> None:
+    """Set a tenant to HOT for an hour, as an operator does."""
+    page.goto(f"{url}/overrides")
+    page.get_by_label("Tenant", exact=True).fill(tenant)
+    page.get_by_label("Reason").fill("launch day")
+    page.get_by_label("Reason").press("Tab")
+    page.get_by_role("button", name="Look at what it displaces").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(displaces)
+    dialog.get_by_role("button", name=f"Set {tenant} to HOT").click()
+    expect(page.locator(".la-table")).to_contain_text(tenant)
+
+
 def test_an_override_by_click_arrives_in_the_api_with_who_and_why(stage: Stage, browser: Browser):
     with page_of(browser, "ada@example.com") as (page, wrong):
-        page.goto(f"{stage.dashboard}/overrides")
-        page.get_by_label("Tenant", exact=True).fill("t007")
-        page.get_by_label("Reason").fill("launch day")
-        page.get_by_label("Reason").press("Tab")
-        page.get_by_role("button", name="Look at what it displaces").click()
-        dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text("WARM becomes HOT")
-        dialog.get_by_role("button", name="Set t007 to HOT").click()
-        expect(page.locator(".la-table")).to_contain_text("t007")
+        override_by_click(page, stage.dashboard, "t007", "WARM becomes HOT")
         (kept,) = stage.api.stores.overrides.overrides("fleet")
         assert (kept.tenant, kept.tier, kept.actor) == ("t007", Tier.HOT, "ann")
         assert kept.reason == "launch day (by ada@example.com, dashboard)"
@@ -227,7 +241,7 @@ def test_who_is_no_operator_can_only_read(stage: Stage, browser: Browser, user: 
 
 
 def test_an_expired_token_is_said_with_what_to_do(stage: Stage, browser: Browser, tmp_path: Path):
-    with _dashboard(tmp_path, stage.port, "expired") as url, page_of(browser) as (page, wrong):
+    with dashboard(tmp_path, stage.port, "expired") as url, page_of(browser) as (page, wrong):
         page.goto(url)
         expect(page.get_by_role("heading", name="The dashboard's token is not accepted")).to_be_visible()
         expect(page.locator(".la-banner")).to_contain_text("LORA_AUTOSCALER_TOKEN")
@@ -245,4 +259,34 @@ def test_a_dead_api_is_said_and_the_page_comes_back_by_itself(stage: Stage, brow
         finally:
             stage.serve()
         expect(page.locator(".la-banner h2").first).to_have_text("The fleet is well")
+        assert wrong == []
+
+
+NOISY = {
+    "tenant": "acme", "aggressor_score": 0.9, "victim_score": 0.0, "share_ratio": 0.57, "effect_s": 1.84,
+    "effect_low_s": 1.2, "effect_high_s": 2.5, "samples": 14, "missing": None, "others": ["tenant-01", "tenant-02"],
+    "added_s": [2.1, None], "harm": 12.0, "evidence": ["it takes 57% of the tokens of warm-0000"],
+}  # fmt: skip
+
+
+def test_a_recorded_incident_is_told_with_the_aggressor_s_name_and_the_cure(browser: Browser, tmp_path: Path):
+    incident = RecordedApi(recorded("thrash"))
+    incident.answers["fleets/local/noisy-neighbours"] = {"items": [NOISY]}
+    with (
+        serving(incident) as api,
+        dashboard(tmp_path, int(api.url.rpartition(":")[2]), "reader") as url,
+        page_of(browser) as (page, wrong),
+    ):
+        page.goto(url)
+        banner = page.locator(".la-banner").first
+        expect(banner).to_contain_text("Adapter thrash")
+        expect(banner).to_contain_text("Would more replicas help? No")
+        page.get_by_role("link", name="Noisy neighbours").click()
+        expect(page.locator(".la-banner").first).to_contain_text("acme hurts tenant-01, tenant-02")
+        expect(page.locator(".la-banner").first).to_contain_text("a group of its own (tier HOT)")
+        expect(page.get_by_role("heading", name="Noisy neighbours", level=1)).to_be_visible()
+        page.get_by_role("link", name="Adapter thrash").click()
+        expect(page.locator(".la-banner").first).to_contain_text("8 replicas of 8 thrash")
+        cure = api.fleet["groups"][0]["cure"].split(",")[0]
+        expect(page.locator(".la-banner").first).to_contain_text(cure)
         assert wrong == []
