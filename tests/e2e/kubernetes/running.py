@@ -94,8 +94,8 @@ class Controller(Server):
         return self
 
     def token(self) -> str:
-        """The operator's token, as the process printed it."""
-        line = next(line for line in self.log.read_text().splitlines() if "operator " in line)
+        """The operator's token, as the process printed it last."""
+        line = next(line for line in reversed(self.log.read_text().splitlines()) if "operator " in line)
         return line.partition("operator ")[2].split()[0]
 
     def ask(

@@ -207,7 +207,7 @@ def test_a_promotion_makes_a_group_from_the_warm_template_and_its_end_removes_it
     def deployments() -> dict[str, Any]:
         return {d.metadata.name: d for d in fleet.apps.list_namespaced_deployment(namespace).items}
 
-    hot = {"template": {"args": ["--max-num-seqs", "{maxLoras}"]}, "maxReplicas": 1}
+    hot = {"template": {"args": ["--max-num-seqs", "{maxLoras}"]}}
     fleet.deploy(2, *ENGINE, pre_stop_sleep_s=0)
     with Rings(fleet) as rings:
         controller.wants(policy(2, 2, hot=hot)).start()

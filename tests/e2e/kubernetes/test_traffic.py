@@ -100,8 +100,9 @@ def test_a_leader_that_dies_between_any_two_effects_is_followed(
     fleet.deploy(2, *ENGINE, pre_stop_sleep_s=GOES_S)
     most_pods = 0
 
-    def leader() -> Controller:
-        return next(c for c in controllers if c.exit_code is None and c.ask("/v1/fleets/fleet")["leader"])
+    def leader() -> Controller | None:
+        alive = (c for c in controllers if c.exit_code is None)
+        return next((c for c in alive if c.ask("/v1/fleets/fleet")["leader"]), None)
 
     def slots() -> set[str]:
         return {(p.metadata.labels or {}).get(SLOT, "") for p in fleet.pods()} - {""}
@@ -116,10 +117,10 @@ def test_a_leader_that_dies_between_any_two_effects_is_followed(
     def kill_when(what: str, happened: Any) -> None:
         nonlocal most_pods
         wait_until(what, happened, 60, 0.01)
-        dead = leader()
+        dead = wait_until("one leads", leader)
         dead.close()
         most_pods = max(most_pods, len(fleet.pods()))
-        wait_until("the other leads", lambda: leader() is not dead, 2 * 3.0 + 10)
+        wait_until("the other leads", leader, 2 * 3.0 + 10)
         dead.start()
 
     with Rings(fleet) as rings:
