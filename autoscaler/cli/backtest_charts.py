@@ -55,16 +55,15 @@ class Plane:
         return "".join(out)
 
     def times(self) -> str:
-        """Days below the plane."""
-        out = []
-        day = 86400.0
-        step = max(1, math.ceil((self.x1 - self.x0) / day / 8)) * day
-        at = math.ceil(self.x0 / day) * day
+        """Days below the plane, or hours where there are few days."""
+        unit = 86400.0 if self.x1 - self.x0 > 2.5 * 86400 else 3600.0
+        step = max(1, math.ceil((self.x1 - self.x0) / unit / 8)) * unit
+        out, at = [], math.ceil(self.x0 / step) * step
         while at <= self.x1:
             x = self.px(at)
             out.append(
                 f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{MARGIN_TOP}" y2="{self.height - MARGIN_BOTTOM}"/>'
-                f'<text class="tick" x="{x:.1f}" y="{self.height - 10}" text-anchor="middle">{_day(at)}</text>'
+                f'<text class="tick" x="{x:.1f}" y="{self.height - 10}" text-anchor="middle">{_moment(at, unit)}</text>'
             )
             at += step
         return "".join(out)
@@ -245,6 +244,8 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _day(at_s: float) -> str:
-    """A date, or the number of the day where the recording's clock starts at 0."""
+def _moment(at_s: float, unit_s: float) -> str:
+    """A date or an hour (UTC); the number of the day where the recording's clock starts at 0."""
+    if unit_s < 86400:
+        return f"{datetime.fromtimestamp(at_s, UTC):%H:%M}"
     return f"day {at_s / 86400:.0f}" if at_s < 365 * 86400 else f"{datetime.fromtimestamp(at_s, UTC):%d %b}"

@@ -58,6 +58,7 @@ class PrometheusServer(Server):
         version: Literal["2", "3"] = "2",
         interval: str = "1s",
         rule_files: Sequence[Path] = (),
+        retention: str = "15d",
     ) -> None:
         program = need("prometheus3" if version == "3" else "prometheus")
         address = f"{LOOPBACK}:{free_port()}"
@@ -71,7 +72,7 @@ class PrometheusServer(Server):
         (directory / "prometheus.yml").write_text(json.dumps(configuration))  # JSON is YAML too
         argv = [
             *(program, "--config.file=prometheus.yml", "--storage.tsdb.path=data"),
-            *(f"--web.listen-address={address}", "--log.level=warn"),
+            *(f"--web.listen-address={address}", "--log.level=warn", f"--storage.tsdb.retention.time={retention}"),
         ]
         super().__init__(f"prometheus-{version}", argv, directory, lambda: answers_200(f"{self.url}/-/ready"))
 
