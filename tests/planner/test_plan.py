@@ -4,28 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.domain.decisions import Drain, Grow, LoadAdapter, PublishRing, Reason, Shrink, Undrain, UnloadAdapter
-from autoscaler.domain.fleet import EngineLimits, Override, PauseMode, ReplicaState, Tier
+from autoscaler.domain.decisions import Grow, LoadAdapter, Reason, UnloadAdapter
+from autoscaler.domain.fleet import EngineLimits, Override, ReplicaState, Tier
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.planner import PlannerMemory, checkpoint, plan, restored
-from autoscaler.policy.groups import ColdGroup, Engine
+from autoscaler.policy.groups import Engine
 from autoscaler.policy.steps import TenantSlo
 from autoscaler.policy.words import Actuation, Isolation, Mode
 from autoscaler.ring import MemberState, Ring, ring_diff
 from tests.planner.invariants import check
-from tests.planner.world import World, catalogue, policy
-
-
-def running(replicas: int = 4, adapters: int = 24, ticks: int = 6, **changes: object) -> World:
-    world = World(policy(**changes), catalogue(adapters))
-    world.start("warm", replicas)
-    for _ in range(ticks):
-        world.tick()
-    return world
-
-
-def kinds(decided) -> set[str]:
-    return {type(effect).__name__ for effect in decided.effects}
+from tests.planner.world import World, catalogue, kinds, policy, running
 
 
 def test_a_first_ring_is_published_only_once_every_assigned_adapter_is_registered():
@@ -145,112 +133,6 @@ def test_after_the_grace_the_adapters_of_a_lost_slot_are_loaded_elsewhere_and_th
     assert all(len(ring.owners(a).members) >= 2 for a in world.catalogue.ids)
 
 
-def shrinking(**changes: object) -> World:
-    """Six replicas where fewer are enough, shortly before scale-in may begin."""
-    world = running(replicas=6, ticks=12, **changes)
-    world.tokens_per_s = 100.0
-    return world
-
-
-def test_scale_in_leaves_the_ring_is_acknowledged_drains_and_only_then_goes():
-    world = shrinking()
-    seen: list[str] = []
-    for _ in range(40):
-        epoch = world.ring[0] if world.ring else 0
-        decided = world.tick(act=False)
-        check(world, decided, epoch)
-        for effect in decided.effects:
-            world.apply(effect)
-            if isinstance(effect, PublishRing | Drain | Shrink):
-                seen.append(type(effect).__name__)
-        if "Shrink" in seen:
-            break
-    assert [s for s in seen if s != "PublishRing"][:2] == ["Drain", "Shrink"]
-    assert seen.index("PublishRing") < seen.index("Drain")
-    assert len(world.replicas) == 5
-
-
-def draining() -> World:
-    """A world in which one replica was told to drain and still has a request."""
-    world = shrinking()
-    for _ in range(40):
-        if "Drain" in kinds(world.tick()):
-            return world
-    raise AssertionError("nobody was drained")
-
-
-def stands_again(world: World, name: str) -> None:
-    for _ in range(6):
-        decided = world.tick()
-        assert not kinds(decided) & {"Shrink", "Grow"}
-    assert world.replicas[name].state is ReplicaState.READY
-    assert {m.replica: m.state for m in world.snapshot().members}[name] is MemberState.ACTIVE
-
-
-def test_a_drain_is_taken_back_where_demand_returns_before_the_replica_has_gone():
-    world = draining()
-    (name,) = (r.id for r in world.replicas.values() if r.state is ReplicaState.DRAINING)
-    world._change(name, in_flight=Fresh(1.0))
-    world.groups["warm"] = replace(world.groups["warm"], pause=PauseMode.SCALE_IN, pause_reason="load test")
-    assert Undrain(name) in world.tick().effects
-    stands_again(world, name)
-
-
-def test_a_controller_without_memory_takes_back_the_drain_that_it_finds():
-    world = draining()
-    (name,) = (r.id for r in world.replicas.values() if r.state is ReplicaState.DRAINING)
-    world._change(name, in_flight=Fresh(1.0))
-    world.memory = PlannerMemory()
-    world.tokens_per_s = 6_000.0
-    assert Undrain(name) in world.tick().effects
-    stands_again(world, name)
-
-
-def test_a_router_that_lags_holds_the_drain_and_is_named():
-    world = shrinking()
-    world.routers_follow = False
-    for _ in range(40):
-        decided = world.tick()
-        assert not kinds(decided) & {"Drain", "Shrink"}
-    assert len(world.replicas) == 6
-    lag = next(c for c in decided.conditions if c.name == "RouterLag")
-    assert "`envoy`" in lag.message
-    assert "drains are held" in lag.message
-
-
-def test_without_any_router_an_epoch_counts_after_the_ack_timeout():
-    world = shrinking()
-    world.routers_follow = False
-    observe = world.observe
-    world.observe = lambda: replace(observe(), routers=())  # type: ignore[method-assign]
-    for _ in range(40):
-        world.tick()
-    assert len(world.replicas) < 6
-
-
-def test_a_paused_group_is_not_scaled_in():
-    world = shrinking()
-    world.groups["warm"] = replace(world.groups["warm"], pause=PauseMode.SCALE_IN, pause_reason="load test")
-    for _ in range(40):
-        decided = world.tick()
-    assert len(world.replicas) == 6
-    assert any(step.reason is Reason.PAUSED for step in decided.scale.decisions["warm"].trail)
-
-
-def test_missing_traffic_never_shrinks():
-    world = shrinking()
-    observe = world.observe
-
-    def blind():
-        seen = observe()
-        return replace(seen, freshness={**seen.freshness, "traffic": Missing("Prometheus does not answer")})
-
-    world.observe = blind  # type: ignore[method-assign]
-    for _ in range(40):
-        world.tick()
-    assert len(world.replicas) == 6
-
-
 def test_an_unreadable_publisher_holds_the_epoch():
     world = running()
     world.crash("warm-002")
@@ -360,15 +242,6 @@ def test_growth_follows_demand_at_once():
     assert decided.scale.decisions["warm"].trail[0].reason is Reason.SATURATION
 
 
-def test_a_replica_that_drains_on_its_platforms_own_word_is_named_by_no_new_ring():
-    world = running()
-    world._change("warm-001", state=ReplicaState.DRAINING)
-    decided = world.tick()
-    assert "PublishRing" in kinds(decided)
-    named = {m.replica for m in world.snapshot().members if m.state is MemberState.ACTIVE}
-    assert "warm-001" not in named
-
-
 def test_a_checkpoint_of_another_version_is_refused_with_what_to_do():
     with pytest.raises(ValueError, match=r"version 99.*run the release that wrote it"):
         restored('{"version": 99}')
@@ -397,53 +270,3 @@ def test_a_replica_whose_engine_was_not_heard_yet_does_not_shrink_the_others_pla
     world._change("warm-004", limits=EngineLimits())
     decided = world.tick()
     assert (before, decided.ring.placement.replication) == (2, 2)
-
-
-def with_cold_group() -> World:
-    """Four warm replicas and a cold one, engines without a resolver."""
-    base = policy()
-    world = World(replace(base, groups=replace(base.groups, cold=ColdGroup(min_replicas=1))), catalogue(24))
-    world.start("warm", 4)
-    world.start("cold", 1, Tier.COLD)
-    for _ in range(6):
-        world.tick()
-    return world
-
-
-def answers(world: World, adapter: str) -> bool:
-    """Whether each replica that routers may send the adapter to has it."""
-    snapshot = world.snapshot()
-    ring = Ring(snapshot)
-    on_ring = adapter in (snapshot.warm or ())
-    members = ring.owners(adapter).members if on_ring else snapshot.cold or ()
-    return bool(members) and all(adapter in (world.replicas[m.replica].registered or ()) for m in members)
-
-
-def test_an_adapter_leaves_the_ring_once_the_cold_group_has_it_and_comes_back_once_an_owner_has():
-    world = with_cold_group()
-    word = Override("t003", Tier.COLD, "contract ended", "ann", world.now_s, world.now_s + 1e6)
-    world.overrides = (word,)
-    for _ in range(6):
-        world.tick()
-        assert answers(world, "t003")
-    assert "t003" not in (world.snapshot().warm or ())
-    assert "t003" in (world.replicas["cold-004"].registered or ())
-    world.overrides = (replace(word, tier=Tier.WARM),)
-    for _ in range(6):
-        world.tick()
-        assert answers(world, "t003")
-    assert "t003" in (world.snapshot().warm or ())
-
-
-def test_a_cold_replica_that_lost_its_adapters_is_not_named_until_it_has_them():
-    world = with_cold_group()
-    world.overrides = (Override("t003", Tier.COLD, "contract ended", "ann", world.now_s, world.now_s + 1e6),)
-    for _ in range(6):
-        world.tick()
-    world._change("cold-004", registered=frozenset())
-    world.loaded.pop("cold-004", None)
-    for _ in range(6):
-        world.tick()
-        assert answers(world, "t003")
-    assert [m.replica for m in world.snapshot().cold or ()] == ["cold-004"]
-    assert "t003" not in (world.snapshot().warm or ())

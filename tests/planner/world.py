@@ -182,3 +182,17 @@ class World:
 
     def _change(self, name: str, **changes: object) -> None:
         self.replicas[name] = replace(self.replicas[name], **changes)
+
+
+def running(replicas: int = 4, adapters: int = 24, ticks: int = 6, **changes: object) -> World:
+    """A fleet that has settled."""
+    world = World(policy(**changes), catalogue(adapters))
+    world.start("warm", replicas)
+    for _ in range(ticks):
+        world.tick()
+    return world
+
+
+def kinds(decided: FleetPlan) -> set[str]:
+    """The effects of a plan, by the names of their types."""
+    return {type(effect).__name__ for effect in decided.effects}
