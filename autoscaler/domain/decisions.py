@@ -65,6 +65,8 @@ class Reason(StrEnum):
     RESIDENCY_DEADLINE = "ResidencyDeadline"
     AWAITING_ACK = "AwaitingAck"
     NOTHING_TO_DO = "NothingToDo"
+    # saved state holds places in this list: what is new goes to its end
+    MERGE_ADVISED = "MergeAdvised"  # a stable hot tenant's adapter is worth merging; nothing is done about it
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from autoscaler.planner.approval import Proposal
 from autoscaler.planner.explain import Explanation, UnknownSubjectError, explain
 from autoscaler.planner.learned import GroupOutlook, Learned, LearnedModel
 from autoscaler.planner.memory import PlannerMemory, checkpoint, restored
+from autoscaler.planner.merging import MergeAdvice
 from autoscaler.planner.plan import FleetPlan, plan
 from autoscaler.planner.standing import HorizonStanding
 
@@ -19,6 +20,7 @@ __all__ = [
     "HorizonStanding",
     "Learned",
     "LearnedModel",
+    "MergeAdvice",
     "PlannerMemory",
     "Proposal",
     "UnknownSubjectError",

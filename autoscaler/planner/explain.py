@@ -83,6 +83,7 @@ def _tenant(name: str, known: _Known) -> Explanation:
     if finding is not None and max(finding.aggressor, finding.victim) > 0:
         facts += [f"Noisy neighbours: aggressor {finding.aggressor:.2f}, victim {finding.victim:.2f} of 1."]
         facts += [term.message for term in finding.terms]
+    facts += [advice.message for advice in known.plan.merges if advice.tenant == name]
     return Explanation(
         f"tenant/{name}",
         f"{name} is {decision.after.upper()} since {_ago(known, decision.since_s)}: {decision.reason.value}.",

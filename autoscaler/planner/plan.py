@@ -20,6 +20,7 @@ from autoscaler.domain.signals import Missing
 from autoscaler.planner.approval import Proposal, approved_scale, approved_tiers, stand
 from autoscaler.planner.demand import Demand, foresee
 from autoscaler.planner.memory import PlannerMemory
+from autoscaler.planner.merging import MergeAdvice, merge_advice
 from autoscaler.planner.ring_step import RingPlan, plan_ring
 from autoscaler.planner.views import WARM_GROUP, scale_view, tier_view
 from autoscaler.policy.model import FleetPolicy
@@ -39,6 +40,7 @@ class FleetPlan:
         effects: what leads there, in order of execution; the mode says whether they are done.
         proposals: in propose mode, what waits for approval and is not among the effects.
         conditions: what an operator must know.
+        merges: advice on merged checkpoints, of every HOT tenant.
     """
 
     id: str
@@ -54,6 +56,7 @@ class FleetPlan:
     effects: tuple[Effect, ...]
     proposals: tuple[Proposal, ...]
     conditions: tuple[Condition, ...]
+    merges: tuple[MergeAdvice, ...] = ()
 
 
 def plan(
@@ -115,6 +118,7 @@ def plan(
         else (*grows, *(e for e in ring.effects if not isinstance(e, Shrink)), *_shrinks(ring, acted_on)),
         proposals=tuple(proposals),
         conditions=conditions,
+        merges=merge_advice(tiers, scale, observation.catalogue, policy, now_s),
     )
     # Advice is not acted on, so the ring that it leads to never comes to be: each advice starts from what is.
     kept_ring = memory.ring if policy.mode is Mode.ADVISE else ring_memory

@@ -19,7 +19,15 @@ def records_of(view: FleetView, before: FleetView | None) -> tuple[DecisionRecor
     scale = _scale(view, None if begins else before)
     return tuple(
         _numbered(
-            view, (*_tiers(view), *(_groups_begun(view) if begins else ()), *scale, *_ring(view), *_failures(view))
+            view,
+            (
+                *_tiers(view),
+                *_merges(view, before),
+                *(_groups_begun(view) if begins else ()),
+                *scale,
+                *_ring(view),
+                *_failures(view),
+            ),
         )
     )
 
@@ -39,6 +47,15 @@ def _numbered(view: FleetView, rows: tuple[_Row, ...]) -> Iterator[DecisionRecor
 def _tiers(view: FleetView) -> Iterator[_Row]:
     for d in view.plan.tiers.changed:
         yield "tiers", f"tenant/{d.tenant}", d.reason, str(d.before), str(d.after), d.trail
+
+
+def _merges(view: FleetView, before: FleetView | None) -> Iterator[_Row]:
+    """Advice on merged checkpoints, told once when it begins to hold."""
+    told = set() if before is None else {a.tenant for a in before.plan.merges if a.advised}
+    for advice in view.plan.merges:
+        if advice.advised and advice.tenant not in told:
+            step = Step(Reason.MERGE_ADVISED, advice.adapter, advice.message)
+            yield "tiers", f"tenant/{advice.tenant}", Reason.MERGE_ADVISED, "", advice.adapter, (step,)
 
 
 def _groups_begun(view: FleetView) -> Iterator[_Row]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.domain.decisions import Reason
+from autoscaler.domain.decisions import ApplyReport, Reason
 from autoscaler.domain.fleet import Tier
 from autoscaler.domain.observation import Catalogue
 from autoscaler.planner import FleetPlan, explain
@@ -30,8 +30,6 @@ def hot_world(**changes: object) -> World:
 
 
 def view(world: World, plan: FleetPlan) -> FleetView:
-    from autoscaler.domain.decisions import ApplyReport
-
     return FleetView("fleet", world.policy, world.observe(), plan, ApplyReport(), (), {}, True)
 
 
