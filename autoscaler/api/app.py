@@ -7,7 +7,7 @@ from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from autoscaler.api import commands, detach, problems, reads, ring
-from autoscaler.api.limits import BodyLimit
+from autoscaler.api.limits import BodyLimit, RateLimits
 from autoscaler.api.parts import ApiParts
 
 _DESCRIPTION = """
@@ -21,7 +21,7 @@ Every call but `/healthz`, `/readyz` and `/metrics` needs `Authorization: Bearer
 def create_app(parts: ApiParts) -> FastAPI:
     """The ASGI application."""
     app = FastAPI(title="lora-autoscaler", version="1", description=_DESCRIPTION, redoc_url=None)
-    app.state.parts = parts
+    app.state.parts, app.state.limits = parts, RateLimits(parts.now_s)
     app.add_middleware(BodyLimit)
     problems.install(app)
     for router in (reads.router, commands.router, detach.router, ring.router, _health):

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
 
-from autoscaler.api.auth import Principal, operator, reader
+from autoscaler.api.auth import Admitted, Principal, operator, reader
 from autoscaler.api.parts import ApiParts
 from autoscaler.api.problems import ProblemError
 from autoscaler.telemetry import FleetView
@@ -40,8 +40,8 @@ def require(kind: str, name: str, names: Collection[str]) -> None:
         raise ProblemError(404, f"the fleet has no {kind} {name!r}{hint}")
 
 
-def known_fleet(fleet: FleetName, parts: Parts) -> str:
-    """The fleet's name. Raises ProblemError 404 with the nearest one."""
+def known_fleet(fleet: FleetName, parts: Parts, caller: Admitted) -> str:
+    """The fleet's name. Raises ProblemError 404 with the nearest one, to those who may know of it."""
     if fleet not in parts.hubs:
         near = difflib.get_close_matches(fleet, list(parts.hubs), 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""

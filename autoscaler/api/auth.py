@@ -7,11 +7,14 @@ import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from fastapi import Request
+from fastapi import Depends, Request
 
+from autoscaler.api.limits import Budget, RateLimits, retry_after
 from autoscaler.api.problems import ProblemError
+
+_OF_ROUTERS = ("/ring", "/ring/acks", "/ring/events")
 
 
 class Role(IntEnum):
@@ -67,28 +70,56 @@ async def principal_of(request: Request) -> Principal:
             401, "a bearer token is needed: `Authorization: Bearer TOKEN`", {"WWW-Authenticate": "Bearer"}
         )
     authenticator: Authenticator = request.app.state.parts.authenticator
+    limits: RateLimits = request.app.state.limits
+    address = request.client.host if request.client else ""
+    # Before the token is looked at: whoever guesses must not make others' checks slow, nor learn from their speed.
+    if wait_s := limits.exhausted(Budget.REFUSED, address):
+        raise ProblemError(429, "too many unknown tokens came from this address", retry_after(wait_s))
     found = await authenticator.identify(token.strip())
     if found is None:
+        limits.take(Budget.REFUSED, address)
         raise ProblemError(
             401, "this token is not known, or it has expired", {"WWW-Authenticate": 'Bearer error="invalid_token"'}
         )
     return found
 
 
-async def reader(request: Request) -> Principal:
-    """A caller that may read the fleet of the path. Raises ProblemError 401 or 403."""
-    return _allowed(request, await principal_of(request), Role.READER)
+Caller = Annotated[Principal, Depends(principal_of)]
 
 
-async def operator(request: Request) -> Principal:
-    """A caller that may change the fleet of the path. Raises ProblemError 401 or 403."""
-    return _allowed(request, await principal_of(request), Role.OPERATOR)
-
-
-def _allowed(request: Request, caller: Principal, needed: Role) -> Principal:
+async def admitted(request: Request, caller: Caller) -> Principal:
+    """A caller that the fleet of the path is shown to. Raises ProblemError 401 or 403."""
     fleet = request.path_params.get("fleet")
     if fleet is not None and not caller.reaches(fleet):
         raise ProblemError(403, f"{caller.name} has no access to the fleet {fleet!r}")
+    return caller
+
+
+Admitted = Annotated[Principal, Depends(admitted)]
+
+
+async def reader(request: Request, caller: Admitted) -> Principal:
+    """A caller that may read the fleet of the path. Raises ProblemError 401, 403 or 429."""
+    return _allowed(request, caller, Role.READER)
+
+
+async def operator(request: Request, caller: Admitted) -> Principal:
+    """A caller that may change the fleet of the path. Raises ProblemError 401, 403 or 429."""
+    return _allowed(request, caller, Role.OPERATOR)
+
+
+def _allowed(request: Request, caller: Principal, needed: Role) -> Principal:
     if caller.role < needed:
         raise ProblemError(403, f"{caller.name} is a {caller.role.name.lower()}; this needs an {needed.name.lower()}")
+    limits: RateLimits = request.app.state.limits
+    budget = _budget(request, needed)
+    if wait_s := limits.take(budget, caller.name):
+        text = f"{caller.name} asks more often than {budget.value.per_s:g} times a second; ask again later"
+        raise ProblemError(429, text, retry_after(wait_s))
     return caller
+
+
+def _budget(request: Request, needed: Role) -> Budget:
+    if needed is Role.OPERATOR:
+        return Budget.COMMAND
+    return Budget.RING if request.url.path.endswith(_OF_ROUTERS) else Budget.READ

@@ -70,7 +70,7 @@ class _Run:
         ends = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, ends.set)
-        listen = Listen(self.settings.listen.host, self.settings.listen.port)
+        listen = self._listen()
         state = self.settings.path(self.settings.state)
         async with contextlib.AsyncExitStack() as stack:
             instance = await self._join(stack)
@@ -81,11 +81,16 @@ class _Run:
             stack.push_async_callback(service.close)
             session = await stack.enter_async_context(aiohttp.ClientSession())
             await self._add_new(service, session, stack)
-            say(f"API and documentation at http://{listen.host}:{listen.port}/docs")
+            say(f"API and documentation at {listen.url}/docs")
             for line in told:
                 say(line)
             await self._until(ends, service, session, stack)
         say("ended; engines that this process did not start, and routers, go on")
+
+    def _listen(self) -> Listen:
+        told, path = self.settings.listen, self.settings.path
+        certificate = None if told.cert_file is None else path(told.cert_file)
+        return Listen(told.host, told.port, certificate, None if told.key_file is None else path(told.key_file))
 
     async def _until(
         self, ends: asyncio.Event, service: Service, session: aiohttp.ClientSession, stack: contextlib.AsyncExitStack

@@ -87,10 +87,17 @@ class RenewedLease(Lease, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where the API listens."""
+    """Where the API listens; with a certificate it speaks TLS. `key`: where it is not in the certificate's file."""
 
     host: str
     port: int
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def url(self) -> str:
+        """What clients are told."""
+        return f"{'http' if self.certificate is None else 'https'}://{self.host}:{self.port}"
 
 
 class Service:
@@ -206,7 +213,7 @@ class Service:
                     if self._detached(fleet):
                         await self.let_go(fleet)
                 except (TemporaryError, PermanentError) as error:
-                    _log.warning("the detached fleet %s cannot be let go of: %s", fleet, error)
+                    _log.warning("the fleet %s cannot be let go of, if it is detached: %s", fleet, error)
 
     def _approvals(self, last: FleetPlan | None) -> frozenset[str]:
         """Keys of approved changes; what the last plan proposed is offered first."""
@@ -242,7 +249,12 @@ class Service:
         config = uvicorn.Config(
             create_app(parts), self.listen.host, self.listen.port, log_level="warning", access_log=False,
             lifespan="off", timeout_graceful_shutdown=2, server_header=False,
+            ssl_certfile=self.listen.certificate, ssl_keyfile=self.listen.key,
         )  # fmt: skip
+        try:
+            config.load()
+        except OSError as error:
+            raise UsageError(f"listen.certFile {self.listen.certificate} cannot be used: {error}") from error
         return uvicorn.Server(config)
 
     def _not_ready(self) -> str:

@@ -78,6 +78,10 @@ class ListenOn:
 
     host: str = key(HOST, "127.0.0.1", "Address; `0.0.0.0` lets other machines in.")
     port: int = key(PORT, 8080, "Port.")
+    cert_file: str | None = key(
+        Either("none", FILE), None, "The server's certificate, with its chain: then the API speaks TLS only."
+    )
+    key_file: str | None = key(Either("none", FILE), None, "Its key, where it is not in `certFile`.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
