@@ -63,7 +63,7 @@ class SharedAcks:
     async def run(self, own: Sequence[RingPublisher], clock: Clock) -> None:
         """While this instance follows, tell of the routers that `own` hear of; until cancelled."""
         told: list[list[object]] = []
-        told_at_s = 0.0
+        told_at_s, failing = 0.0, False
         while True:
             await clock.sleep(_LOOK_EVERY_S)
             now_s = clock.now_s()
@@ -77,9 +77,10 @@ class SharedAcks:
             try:
                 await asyncio.to_thread(self._tell, said, now_s)
             except (TemporaryError, PermanentError) as error:
-                _log.warning("the leader was not told of the routers here: %s", error)
+                _log.log(logging.DEBUG if failing else logging.WARNING, "the leader knows no router of ours: %s", error)
+                failing = True
                 continue
-            told, told_at_s = said, now_s
+            told, told_at_s, failing = said, now_s, False
 
     def _tell(self, said: list[list[object]], now_s: float) -> None:
         def edit(found: Json) -> Outcome | None:

@@ -31,14 +31,16 @@ class ConfigMapLoads:
         self._changed = False
 
     def loads(self, fleet: str) -> Sequence[LoadEntry]:
-        """What is in the cluster now, which is what is kept from here on."""
+        """What is in the cluster now, kept from here on; what was kept before where it cannot be read."""
         try:
             packed = ((self._config_map.seen() or {}).get("binaryData") or {}).get(_KEY)
             rows = [] if packed is None else json.loads(gzip.decompress(base64.b64decode(packed)))
             entries = [LoadEntry(replica, at, a, r) for replica, at, held in rows for a, r in held.items()]
-        except (TemporaryError, OSError, EOFError, ValueError, TypeError) as error:
-            _log.warning("what was loaded by an earlier leader is not known: %s", error)
-            return ()
+        except TemporaryError:
+            return [entry for held in self._entries.values() for entry in held.values()]
+        except (OSError, EOFError, ValueError, TypeError) as error:
+            _log.warning("what an earlier leader has loaded cannot be read, and counts as somebody else's: %s", error)
+            entries = []
         self._entries, self._changed = {}, False
         for entry in entries:
             self._entries.setdefault(entry.replica, {})[entry.adapter] = entry

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -76,33 +75,6 @@ def test_a_scale_in_takes_the_pod_that_left_the_ring(fleet: FleetUnderTest, cont
     assert after.items() <= before.items(), "the others keep their slots"
 
 
-@pytest.mark.parametrize(("kind", "max_surge"), [("Deployment", 1), ("Deployment", 0), ("StatefulSet", 0)])
-def test_a_rolling_restart_moves_no_adapter_between_those_that_stay(
-    fleet: FleetUnderTest, controller: Controller, kind: Any, max_surge: int
-) -> None:
-    gate = kind == "Deployment"  # a StatefulSet makes its next pod once the last is ready, which nobody can open yet
-    old = {p.metadata.uid for p in fleet.deploy(3, *ENGINE, kind=kind, max_surge=max_surge, gate=gate)}
-
-    def all_new(ring: RingSnapshot) -> bool:
-        here = {p.metadata.name for p in fleet.ready() if p.metadata.uid not in old}
-        return len(here) == 3 and set(active(ring)) == here
-
-    with Rings(fleet) as rings:
-        controller.wants(policy(3, 3, target={"kind": kind})).start()
-        first = rings.wait("three pods are on the ring", lambda ring: len(active(ring)) == 3)
-        fleet.wait_ready(3)
-        fleet.restart()
-        rings.wait("all are new", all_new, 150)
-    assert not rings.failures
-    wanted = {slot: owned(first, slot) for slot in active(first).values()}
-    after = [ring for ring in rings.seen if ring.epoch >= first.epoch]
-    assert {m.slot for ring in after for m in ring.members} == set(wanted)
-    assert all({slot: owned(ring, slot) for slot in wanted} == wanted for ring in after)
-    if gate:
-        fewest = min(len(active(ring)) for ring in after)
-        assert fewest == (3 if max_surge else 2), "a slot is handed over in one epoch, or one at a time is vacant"
-
-
 def test_a_count_set_by_hand_is_seen_held_and_handed_back(
     fleet: FleetUnderTest, controller: Controller, control_plane: ControlPlane, namespace: str
 ) -> None:
@@ -121,26 +93,6 @@ def test_a_count_set_by_hand_is_seen_held_and_handed_back(
     assert "ForeignActor" in str(controller.group()["trail"])
     by_hand("annotate", "deployment", "warm", f"{ACCEPT}=4")
     wait_until("it goes on once it is handed back", lambda: count() == 3, 60)
-
-
-def test_another_instance_goes_on_where_the_leader_died(
-    fleet: FleetUnderTest, controller: Controller, control_plane: ControlPlane, namespace: str, tmp_path: Path
-) -> None:
-    fleet.deploy(2, *ENGINE)
-    second = Controller(tmp_path / "second", control_plane.kubeconfig, namespace).wants(policy(2, 4))
-    with Rings(fleet) as rings:
-        controller.wants(policy(2, 4)).start()
-        rings.wait("both pods are on the ring", lambda ring: len(active(ring)) == 2)
-        with second:
-            second.wants(policy(3, 4))
-            assert still(4, lambda: len(fleet.pods()) == 2), "who follows does nothing"
-            controller.close()
-            rings.wait("the other one leads", lambda ring: len(active(ring)) == 3)
-            assert second.group()["current_replicas"] == 3
-    epochs = [ring.epoch for ring in rings.seen]
-    assert epochs == sorted(set(epochs))
-    members = [{m.slot for m in ring.members} for ring in rings.seen]
-    assert members[-1] >= members[-2], "the survivor's slots stay"
 
 
 def test_a_freeze_on_the_lease_stops_every_effect(
