@@ -5,12 +5,17 @@ A clamp takes the scene and a count, and answers a step where it changes the cou
 
 from __future__ import annotations
 
+import math
+
 from autoscaler.domain.decisions import Reason, Step, Trail
 from autoscaler.domain.fleet import PauseMode
 from autoscaler.scaling.scene import Scene
 from autoscaler.scaling.shrinking import shrink
 
 PRESSURE = frozenset({Reason.SATURATION})
+HALF_AGAIN = 1.5
+"""While replicas start, pressure may raise the count to half as many again as serve: a first answer of one more must
+not stand for the minutes of a start while the queue grows."""
 
 
 def direction(scene: Scene, need: Step) -> Trail:
@@ -47,9 +52,12 @@ def _pending_guard(scene: Scene, need: Step) -> Step | None:
     if readings.unplaced:
         text = f"replicas without a machine yet: {readings.unplaced} ({waiting})"
         return Step(Reason.PENDING_REPLICAS, scene.current, f"{text}: stays at {scene.current}")
-    if need.reason in PRESSURE:
+    most = max(scene.current, math.ceil(HALF_AGAIN * readings.ready))
+    if need.reason in PRESSURE and int(need.value) > most:
         text = f"replicas still starting: {readings.unready} ({waiting}), and this pressure is of those that run"
-        return Step(Reason.PENDING_REPLICAS, scene.current, f"{text}: stays at {scene.current}")
+        kept = f"stays at {most}" if most == scene.current else f"{most} for now"
+        granted = min(most, scene.current + scene.policy.scaling.scale_out.max_step_replicas)
+        return Step(Reason.PENDING_REPLICAS, granted, f"{text}: {kept}")
     return None
 
 
