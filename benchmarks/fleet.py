@@ -42,8 +42,8 @@ class Race:
         self._maker = Maker(regime, shipped(), level, 1.0)
         self._began_s, self._done = time.monotonic(), 0
 
-    def run(self) -> dict[str, Any]:
-        """All figures."""
+    def run(self, *, scaled: bool = True) -> dict[str, Any]:
+        """All figures; without `scaled` those of fixed fleets only."""
         size = self._regime.size
         slots = size.slots[len(size.slots) // 2]
         rough = 14.0 * size.replicas if self._regime.kernels == "recent" else 8.0 * size.replicas
@@ -59,8 +59,7 @@ class Race:
         }  # fmt: skip
         out |= self._between(knees, ideal_rps, slots)
         out["burst"] = self._burst(ideal_rps, slots)
-        out |= self._scaled(ideal_rps)
-        return out
+        return out | self._scaled(ideal_rps) if scaled else out
 
     def _knee(self, name: str, slots: int, ideal_rps: float) -> float:
         """Highest steady load, requests/s, at which the fixed fleet keeps the SLO; by bisection of its share."""
@@ -202,15 +201,17 @@ def table(result: dict[str, Any]) -> str:
         f"{'loads/1k':>9}{'burst':>7}",
     ]
     for name in NAMES:
-        mean, knee = result["strategies"].get(name), result["knee"].get(name, float("nan"))
+        mean, knee = result.get("strategies", {}).get(name, {}), result["knee"].get(name, math.nan)
         between = result["between_knees"].get(name, {"ttft_p99_s": math.nan, "adapter_loads_per_1000": math.nan})
-        if mean is not None:
+        if mean or name in result["knee"]:
             lines.append(
-                f"{name:30}{mean['gpu_hours']:8.2f}{result['at_equal_slo'].get(name, math.nan):8.2f}"
-                f"{mean['slo_attainment']:8.2%}{mean.get('ttft_p99_s', math.nan):9.3f}"
+                f"{name:30}{mean.get('gpu_hours', math.nan):8.2f}{result.get('at_equal_slo', {}).get(name, math.nan):8.2f}"
+                f"{mean.get('slo_attainment', math.nan):8.2%}{mean.get('ttft_p99_s', math.nan):9.3f}"
                 f"{mean.get('adapter_loads_per_1000', math.nan):9.0f}{knee:6.2f}{between['ttft_p99_s']:13.3f}"
                 f"{between['adapter_loads_per_1000']:9.0f}{result['burst'].get(name, math.nan):7.2f}"
             )
+    if "vs_best_peer" not in result:
+        return "\n".join(lines)
     low, high = result["vs_best_peer_ci95"]
     lines.append(
         f"ours / {result['best_peer']}: {result['vs_best_peer']:.3f} ({low:.3f} to {high:.3f}, {result['seeds']} "
@@ -231,7 +232,7 @@ def main() -> None:
         arguments.start, arguments.scale,
     )  # fmt: skip
     race = Race(regime, Level(arguments.routers), Results(arguments.results), arguments.jobs)
-    result = race.run()
+    result = race.run(scaled=not arguments.fixed)
     print(table(result))
     if arguments.json:
         print(json.dumps(result))
@@ -251,6 +252,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, help="the first one tunes, all are told")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time (default: 2)")
     parser.add_argument("--results", type=Path, help="file of finished runs: a stopped race goes on")
+    parser.add_argument("--fixed", action="store_true", help="fixed fleets only: knees, between them, burst")
     parser.add_argument("--quick", action="store_true", help="small: 5 minutes on one core")
     parser.add_argument("--full", action="store_true", help="16 replicas, 2 hours, 3 numbers of adapter slots, 6 seeds")
     parser.add_argument("--json", action="store_true", help="print one JSON object last")

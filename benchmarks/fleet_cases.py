@@ -22,6 +22,8 @@ NAMES = (
     "affinity-saturation", "group-per-tenant", "oracle",
 )  # fmt: skip
 BURST_FACTOR, BURST_LOAD = 5.0, 0.65
+BURSTING = 5
+"""The sixth adapter: 2 to 3 % of the requests, so that the fleet itself could carry the burst."""
 _STATIC_WARMUP_S, _STATIC_S = 120.0, 300.0
 
 
@@ -82,7 +84,7 @@ class Regime:
             _STATIC_WARMUP_S, seed=seed,
         ).static(self.size.replicas)  # fmt: skip
 
-    def burst(self, rate_rps: float, slots: int, seed: int, adapter: int = 1) -> Scenario:
+    def burst(self, rate_rps: float, slots: int, seed: int, adapter: int = BURSTING) -> Scenario:
         """Steady demand, and one adapter at five times its rate for the last half."""
         calm = self.fixed(rate_rps, slots, seed)
         half_s = self.size.static_s / 2
