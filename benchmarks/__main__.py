@@ -22,6 +22,7 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "churn zipf-poisson": ("churn", "--workload", "zipf-poisson"),
     "churn alternating": ("churn", "--workload", "alternating"),
     "engines": ("engines",),
+    "dashboard": ("dashboard",),
     "forecast": ("forecast",),
     "calibration": ("calibration",),
 }
