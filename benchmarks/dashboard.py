@@ -25,7 +25,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -103,8 +102,8 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
         stack.callback(browser.close)
         result: dict[str, Any] = {"tenants": told.tenants, "replicas": told.replicas}
-        result["pages"] = {name: _page(browser, app, *steps) for name, steps in PAGES.items()}
-        result["plain_dataframe"] = {"first_paint_s": median(_paints(browser, plain.url))}
+        result["pages"] = {name: _page(browser, app, fleet, *steps) for name, steps in PAGES.items()}
+        result["plain_dataframe"] = _paints(browser, plain, _family(fleet.pid))
         if told.viewers:
             result["viewers"] = _viewers(browser, app, fleet, told.viewers)
     _say(result)
@@ -148,30 +147,17 @@ def _fleet(folder: Path, tenants: int, replicas: int) -> Iterator[Fleet]:
         yield fleet
 
 
-@dataclass(frozen=True, slots=True)
-class Dashboard:
-    """A Streamlit server."""
-
-    url: str
-    pid: int
-
-    def cpu_s(self) -> float:
-        """Processor seconds that it used so far."""
-        ticks = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
-
-
 @contextmanager
-def _streamlit(script: Path, environment: dict[str, str], folder: Path) -> Iterator[Dashboard]:
+def _streamlit(script: Path, environment: dict[str, str], folder: Path) -> Iterator[str]:
     port = _free_port()
     argv = [sys.executable, "-m", "streamlit", "run", str(script), "--server.port", str(port),
             "--server.address", "127.0.0.1", "--server.headless", "true"]  # fmt: skip
     with (
         (folder / f"{script.stem}.log").open("wb") as log,
-        _running(argv, environment, stdout=log, stderr=log) as process,
+        _running(argv, environment, stdout=log, stderr=log),
     ):
         _until(lambda: _answers(f"http://127.0.0.1:{port}/_stcore/health"), 60)
-        yield Dashboard(f"http://127.0.0.1:{port}", process.pid)
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager
@@ -184,24 +170,29 @@ def _running(argv: list[str], environment: dict[str, str], **streams: Any) -> It
         process.wait()
 
 
-def _paints(browser: Browser, url: str) -> list[float]:
-    """Seconds to the first content in a new tab, after one visit that warms server and browser."""
+def _paints(browser: Browser, url: str, others: set[int]) -> dict[str, float]:
+    """To the first content in a new tab, after one visit that warms server and browser: medians.
+
+    The processor time is of browser and server until then: what one waits at most where nothing else is done.
+    """
+    waited, used = [], []
     with _context(browser) as context:
-        spent = []
         for _ in range(RUNS + 1):
             page = context.new_page()
-            started = time.perf_counter()
+            mine = _family(os.getpid()) - others
+            before_s, started = _cpu_s(mine), time.perf_counter()
             page.goto(url, wait_until="commit")
             page.locator(PAINTED).first.wait_for()
-            spent.append(time.perf_counter() - started)
+            waited.append(time.perf_counter() - started)
+            used.append(_cpu_s(_family(os.getpid()) - others) - before_s)
             page.close()
-    return spent[1:]
+    return {"first_paint_s": median(waited[1:]), "first_paint_cpu_s": median(used[1:])}
 
 
-def _page(browser: Browser, app: Dashboard, path: str, act: _Step, shows: _Step) -> dict[str, float]:
-    url = f"{app.url}/{path}?fleet={FLEET}"
+def _page(browser: Browser, app: str, fleet: Fleet, path: str, act: _Step, shows: _Step) -> dict[str, float]:
+    url = f"{app}/{path}?fleet={FLEET}"
+    waited = []
     with _context(browser) as context:
-        spent = []
         for _ in range(RUNS):
             page = context.new_page()
             page.goto(url, wait_until="commit")
@@ -210,26 +201,22 @@ def _page(browser: Browser, app: Dashboard, path: str, act: _Step, shows: _Step)
             started = time.perf_counter()
             act(page)
             shows(page)
-            spent.append(time.perf_counter() - started)
+            waited.append(time.perf_counter() - started)
             page.close()
-    before_s = app.cpu_s()
-    paints = _paints(browser, url)
-    used_s = (app.cpu_s() - before_s) / len(paints)
-    found = {"first_paint_s": median(paints), "interaction_s": median(spent), "server_cpu_s": used_s}
+    found = {**_paints(browser, url, _family(fleet.pid)), "interaction_s": median(waited)}
     print(f"  /{path:<18} {found}", file=sys.stderr, flush=True)
     return found
 
 
-def _viewers(browser: Browser, app: Dashboard, fleet: Fleet, count: int) -> dict[str, float]:
+def _viewers(browser: Browser, app: str, fleet: Fleet, count: int) -> dict[str, float]:
     """The controller's mean tick alone, with tabs that watch, and alone again."""
     alone_s = [fleet.mean_tick_s(MEASURED_TICKS)]
-    for pid in _family(os.getpid()) - _family(fleet.pid):
-        os.setpriority(os.PRIO_PROCESS, pid, 19)
+    _step_back(_family(os.getpid()) - _family(fleet.pid))
     with ExitStack() as stack:
         paths = [path for path, _, _ in PAGES.values()]
         for number in range(count):
             page = stack.enter_context(_context(browser)).new_page()
-            page.goto(f"{app.url}/{paths[number % len(paths)]}?fleet={FLEET}", wait_until="commit")
+            page.goto(f"{app}/{paths[number % len(paths)]}?fleet={FLEET}", wait_until="commit")
             page.locator(PAINTED).first.wait_for(timeout=120_000)
         watched_s = fleet.mean_tick_s(MEASURED_TICKS)
     alone_s.append(fleet.mean_tick_s(MEASURED_TICKS))
@@ -242,12 +229,30 @@ def _viewers(browser: Browser, app: Dashboard, fleet: Fleet, count: int) -> dict
 
 
 def _family(pid: int) -> set[int]:
-    """A process, its threads and all that they started."""
-    found = {int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()}
-    for task in list(found):
-        for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
-            found |= _family(int(child))
+    """A process and all that it started."""
+    found = {pid}
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found |= _family(int(child))
     return found
+
+
+def _cpu_s(pids: set[int]) -> float:
+    """Processor seconds that processes used so far."""
+    ticks = 0
+    for pid in pids:
+        with suppress(OSError):
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _step_back(pids: set[int]) -> None:
+    """The lowest priority, for each thread."""
+    for pid in pids:
+        with suppress(OSError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                os.setpriority(os.PRIO_PROCESS, int(task.name), 19)
 
 
 @contextmanager
@@ -293,6 +298,10 @@ def _say(result: dict[str, Any]) -> None:
         f"  tick {seen['tick_alone_s']:.3f} s alone (again: {seen['tick_alone_again_s']:.3f} s), "
         f"{seen['tick_watched_s']:.3f} s with {seen['viewers']} viewers"
     )
+
+
+def _paint(figures: dict[str, float]) -> str:
+    return f"first paint {figures['first_paint_s']:.2f} s (processor {figures['first_paint_cpu_s']:.2f} s)"
 
 
 def _arguments() -> argparse.Namespace:
