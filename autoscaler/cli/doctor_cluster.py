@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from autoscaler.cli.findings import Finding, fine, note, wrong
 from autoscaler.cli.platform_kubernetes import targets
 from autoscaler.cli.settings import Settings
-from autoscaler.connectors.kubernetes.cluster import Cluster, GoneError, Json
+from autoscaler.connectors.kubernetes.cluster import Cluster, GoneError, Json, config_maps
 from autoscaler.connectors.kubernetes.readings import GATE, blocked, scaled_by
 from autoscaler.connectors.kubernetes.targets import GroupTarget
 from autoscaler.connectors.kubernetes.tier_overrides import collection
@@ -31,13 +31,13 @@ def check_cluster(settings: Settings, policies: Iterable[FleetPolicy]) -> Iterat
         yield wrong("cluster", "API server", str(error), "Run doctor in the controller's pod, or name a kubeconfig.")
         return
     namespace = settings.kubernetes.namespace or cluster.namespace
-    yield from _rights(cluster, "lease", _lease_rights(namespace, settings.kubernetes.lease))
+    yield from _rights(cluster, "lease", _lease_rights(cluster, namespace, settings.kubernetes.lease))
     yield _overrides(cluster, namespace)
     for policy in policies:
         held = targets(policy, namespace)
         found = [(target, *_read(cluster, target)) for target in held]
         gated = [target for target, body, _ in found if body is not None and carries_gate(body)]
-        yield from _rights(cluster, policy.name, _fleet_rights(policy, namespace, held, gated=bool(gated)))
+        yield from _rights(cluster, policy.name, _fleet_rights(cluster, policy, namespace, held, gated=bool(gated)))
         for target, body, trouble in found:
             yield _target(cluster, target, body, trouble)
         for target in gated:
@@ -91,25 +91,39 @@ def _clock(cluster: Cluster) -> Finding:
     return fine("clock", "API server", f"answers, {skew_s:+.0f} s off this machine's clock")
 
 
-def _lease_rights(namespace: str, name: str) -> list[tuple[Right, str]]:
+def _lease_rights(cluster: Cluster, namespace: str, name: str) -> list[tuple[Right, str]]:
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    verbs = ("get", "update", *_create(cluster, f"{leases}/{name}"))
     rights = [
-        (("coordination.k8s.io", "leases", verb, namespace, "" if verb == "create" else name), "to lead")
-        for verb in ("create", "get", "update")
+        (("coordination.k8s.io", "leases", v, namespace, "" if v == "create" else name), "to lead") for v in verbs
     ]
-    return [*rights, *_map_rights(namespace, f"{name}-operators")]
+    return [*rights, *_map_rights(cluster, namespace, f"{name}-operators")]
 
 
-def _map_rights(namespace: str, *names: str) -> list[tuple[Right, str]]:
-    made: list[tuple[Right, str]] = [(("", "configmaps", "create", namespace, ""), "to keep state")]
-    verbs = ("get", "list", "watch", "update")
-    return made + [(("", "configmaps", v, namespace, name), f"to keep {name}") for name in names for v in verbs]
+def _map_rights(cluster: Cluster, namespace: str, *names: str) -> list[tuple[Right, str]]:
+    made: list[tuple[Right, str]] = []
+    for name in names:
+        verbs = ("get", "list", "watch", "update", *_create(cluster, f"{config_maps(namespace)}/{name}"))
+        made += [(("", "configmaps", v, namespace, "" if v == "create" else name), f"to keep {name}") for v in verbs]
+    return made
+
+
+def _create(cluster: Cluster, path: str) -> tuple[str, ...]:
+    """The right to create is needed only where the object is not there."""
+    try:
+        cluster.now("GET", path)
+    except GoneError:
+        return ("create",)
+    except (TemporaryError, PermanentError):
+        return ()
+    return ()
 
 
 def _fleet_rights(
-    policy: FleetPolicy, namespace: str, held: tuple[GroupTarget, ...], *, gated: bool
+    cluster: Cluster, policy: FleetPolicy, namespace: str, held: tuple[GroupTarget, ...], *, gated: bool
 ) -> list[tuple[Right, str]]:
     acts, scales = policy.mode is not Mode.ADVISE, policy.actuation is Actuation.SCALE
-    made = _map_rights(namespace, *(f"{policy.name}-{what}" for what in ("ring", "state", "loads", "routers")))
+    made = _map_rights(cluster, namespace, *(f"{policy.name}-{what}" for what in ("ring", "state", "loads", "routers")))
     for target in held:
         group, resource = target.api_version.rpartition("/")[0], f"{target.kind.lower()}s"
         made += [(("", "pods", v, target.namespace, ""), "to see pods") for v in ("list", "watch")]

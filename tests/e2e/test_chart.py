@@ -92,7 +92,7 @@ def test_every_manifest_is_valid(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_settings_and_policies_are_what_the_product_reads(name: str, tmp_path: Path) -> None:
-    maps = {m["metadata"]["name"]: m["data"] or {} for m in of_kind(rendered(tmp_path, VALUES[name]), "ConfigMap")}
+    maps = {m["metadata"]["name"]: m.get("data") or {} for m in of_kind(rendered(tmp_path, VALUES[name]), "ConfigMap")}
     settings = parse_settings(maps["release-settings"]["settings.yaml"].encode(), tmp_path / "settings.yaml")
     assert isinstance(settings, Settings), settings
     assert settings.platform is Platform.KUBERNETES
@@ -107,7 +107,7 @@ def rights(manifests: list[dict[str, Any]]) -> set[tuple[str, str]]:
     return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
 
 
-OWN = {("leases", "create"), ("leases", "update"), ("configmaps", "create"), ("configmaps", "update")}
+OWN = {("leases", "update"), ("configmaps", "update")}
 READS = {"get", "list", "watch"}
 
 
@@ -150,7 +150,7 @@ def test_a_right_beyond_the_namespace_is_bound_only_where_callers_are_to_be_aske
 
 def test_no_role_where_none_is_to_be_made(tmp_path: Path) -> None:
     manifests = rendered(tmp_path, VALUES["own account"])
-    assert {m["kind"] for m in manifests} == {"ConfigMap", "Service", "Deployment"}
+    assert {m["kind"] for m in manifests} == {"ConfigMap", "Lease", "Service", "Deployment"}
     assert of_kind(manifests, "Deployment")[0]["spec"]["template"]["spec"]["serviceAccountName"] == "mine"
 
 
@@ -176,7 +176,7 @@ def test_the_pod_runs_with_as_little_as_it_needs(tmp_path: Path) -> None:
 def test_routers_ask_at_the_port_where_their_fleet_is_served(tmp_path: Path) -> None:
     assert BOOTSTRAP.read_text() == bootstrap(), "run `python -m tests.e2e.parts.chart_files`"
     values = {"policies": {**CHAT, "code": {"baseModel": "coder"}}, "router": {"enabled": True}}
-    maps = {m["metadata"]["name"]: m["data"] for m in of_kind(rendered(tmp_path, values), "ConfigMap")}
+    maps = {m["metadata"]["name"]: m.get("data") for m in of_kind(rendered(tmp_path, values), "ConfigMap")}
     settings = parse_settings(maps["release-settings"]["settings.yaml"].encode(), tmp_path / "settings.yaml")
     assert isinstance(settings, Settings), settings
     for fleet in ("chat", "code"):

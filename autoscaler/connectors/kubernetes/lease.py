@@ -85,7 +85,7 @@ class KubernetesLease:
 
     def _read(self) -> Json:
         try:
-            return self._cluster.now("GET", f"{self._collection}/{self._name}")
+            return {"spec": {}, **self._cluster.now("GET", f"{self._collection}/{self._name}")}
         except GoneError:
             meta = {"name": self._name, "namespace": self._namespace}
             return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": {}}

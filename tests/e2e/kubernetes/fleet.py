@@ -143,7 +143,8 @@ class FleetUnderTest:
         return self.wait_ready(replicas, "ContainersReady" if gate else "Ready")
 
     def _template(self, arguments: tuple[str, ...], gate: bool, pre_stop_sleep_s: int, grace_s: int) -> Json:
-        health = {"httpGet": {"path": "/health", "port": "http"}}
+        # Every engine answers from one thread of this process: on a busy machine a second is nothing.
+        health = {"httpGet": {"path": "/health", "port": "http"}, "timeoutSeconds": 10}
         container = {
             "name": "engine",
             "image": "engine:test",

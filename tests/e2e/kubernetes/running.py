@@ -47,7 +47,7 @@ def policy(
         "budget": {"maxReplicasTotal": 16, "maxChangesPerHour": 600},
         "scaling": {"startup": "2s", "scaleIn": {"stabilisation": "2s", "horizon": "1m"}},
         "ring": {
-            "slotGrace": "20s", "ackTimeout": "2s", "routerTtl": "5s", "residencyDeadline": "20s",
+            "slotGrace": "10m", "ackTimeout": "2s", "routerTtl": "5s", "residencyDeadline": "20s",
             "drainTimeout": "10s",
         },
         "forecast": {

@@ -84,26 +84,31 @@ def test_advice_changes_nothing_and_enforcing_needs_the_right(
         words = ("get", "deployment", RELEASE, "-n", namespace, "-o", "jsonpath={.status.readyReplicas}")
         return kubectl(*words, kubeconfig=control_plane.kubeconfig).strip() == "1"
 
+    ring = ("get", "configmap", "fleet-ring", "-n", namespace, "-o", "json")
+
     def objects(kinds: str) -> set[str]:
         words = ("get", kinds, "-n", namespace, "-o", "name")
         return set(kubectl(*words, kubeconfig=control_plane.kubeconfig).split())
 
-    before = objects("configmaps,leases,services,serviceaccounts,roles,rolebindings,deployments")
+    everything = (
+        "configmaps,leases,services,serviceaccounts,roles,rolebindings,deployments,poddisruptionbudgets,networkpolicies,"
+        "jobs,secrets"
+    )
+    before = objects(everything)
     installed.deploy(2, *ENGINE)
     release("install", control_plane, namespace, tmp_path)
     wait_until("the controller is ready", up, 90)
     assert still(4, lambda: len(installed.pods()) == 2), "the policy asks for 3, and advice does nothing"
-    assert "configmap/fleet-ring" not in objects("configmaps")
+    assert "data" not in json.loads(kubectl(*ring, kubeconfig=control_plane.kubeconfig)), "no ring was published"
 
-    release("upgrade", control_plane, namespace, tmp_path, "enforce", scale=True, slots=True)
+    release("upgrade", control_plane, namespace, tmp_path, "enforce", scale=True, slots=True, crds=True, events=True)
     kubectl("rollout", "restart", f"deployment/{RELEASE}", "-n", namespace, kubeconfig=control_plane.kubeconfig)
     with Rings(installed) as rings:
         rings.wait("three pods are on the ring", lambda ring: len(active(ring)) == 3, 120)
 
+    helm("rollback", RELEASE, "1", "--namespace", namespace, kubeconfig=control_plane.kubeconfig)
+    kept = json.loads(kubectl(*ring, kubeconfig=control_plane.kubeconfig))["data"]
+    assert "ring.json" in kept, "a rollback leaves the state as it is"
     helm("uninstall", RELEASE, "--namespace", namespace, kubeconfig=control_plane.kubeconfig)
-    wait_until("only what it made at run time is left", lambda: objects(
-        "configmaps,leases,services,serviceaccounts,roles,rolebindings,deployments"
-    ) - before == {
-        "deployment.apps/warm", "configmap/fleet-ring", "configmap/fleet-state", f"lease.coordination.k8s.io/{RELEASE}",
-    })  # fmt: skip
+    wait_until("nothing of it is left", lambda: objects(everything) - before == {"deployment.apps/warm"})
     assert len(installed.ready()) == 3

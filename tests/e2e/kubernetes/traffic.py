@@ -15,7 +15,7 @@ from tests.e2e.kubernetes.running import ADAPTERS, Controller
 from tests.e2e.parts.envoy import EnvoyProcess
 from tests.e2e.parts.processes import LOOPBACK, free_port
 
-CLIENTS = 12
+CLIENTS = 6
 
 
 def router(directory: Path, controllers: Sequence[Controller]) -> tuple[EnvoyProcess, str]:
@@ -62,7 +62,7 @@ class Clients:
         while not self._over.is_set():
             body: dict[str, Any] = {"model": draw.choice(self._adapters), "prompt": "hello", "max_tokens": 8}
             self.ended[await self._ask(session, body | {"stream": draw.random() < 0.5})] += 1
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.15)
 
     async def _ask(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> str:
         try:
