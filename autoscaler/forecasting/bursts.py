@@ -11,7 +11,9 @@ RATIO = 1.5
 """An onset is at least this many times the upper band (.95) of the shortest horizon."""
 SIGMAS = 5.0
 DISPERSION = 2.25
-"""Arrivals of one tenant vary more than Poisson's: their variance is about this many times the mean."""
+"""Arrivals of one tenant vary more than Poisson's: their variance is at least this many times the mean."""
+DISPERSION_PRIOR = 50.0
+"""Requests after which a tenant's own scatter counts as much as that."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +35,8 @@ def bursts(memory: ForecastMemory, now_s: float) -> Bursts:
     """Return which series are in an onset at ``now_s``.
 
     A tick counts with its own noise: over ``w`` seconds the threshold is at least the band plus five standard
-    deviations of the requests it lets expect, so that a quiet tenant's three requests in a row are no onset. Nothing is
+    deviations of the requests it lets expect, so that a quiet tenant's three requests in a row are no onset, nor is a
+    clump where requests always come in clumps (the tenant's own scatter from tick to tick, a day's memory). Nothing is
     said of a tenant without a closed bucket, of an unknown tick, or when ``now_s`` is not the last tick's time.
     """
     size = len(memory.ids)
@@ -44,7 +47,9 @@ def bursts(memory: ForecastMemory, now_s: float) -> Bursts:
     rate = np.where(both, (newest + before) / 2, newest)
     window_s = memory.tick_s * np.where(both, 2.0, 1.0)
     expected = memory.expected.astype(np.float64)
-    noise = SIGMAS * np.sqrt(DISPERSION * np.maximum(expected, 1.0 / window_s) / window_s)
+    squares, count = memory.scatter.astype(np.float64)
+    own = (DISPERSION * DISPERSION_PRIOR + squares) / (DISPERSION_PRIOR + count)
+    noise = SIGMAS * np.sqrt(np.maximum(DISPERSION, own) * np.maximum(expected, 1.0 / window_s) / window_s)
     threshold = np.maximum(RATIO * expected, expected + noise)
     score = np.where(np.isnan(rate) | np.isnan(expected), 0.0, rate / threshold)
     return Bursts(memory.ids, score > 1.0, score)

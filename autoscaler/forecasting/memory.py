@@ -12,7 +12,7 @@ from autoscaler.forecasting.issuing import Modelled
 from autoscaler.forecasting.series import Floats, SeriesState, empty_series
 from autoscaler.forecasting.settings import ForecastSettings
 
-MEMORY_VERSION = 3
+MEMORY_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +27,9 @@ class ForecastMemory:
         open_known_s: [S] seconds of the open bucket whose rate is known.
         live: [S] rate of the last known tick, requests/s; NaN = never seen.
         ticks: [2, S] rates of the last two ticks, newest first; NaN = unknown.
+        scatter: [2, S] decayed sums over ticks: half the squared difference of two successive counts of requests, and
+            their mean. The quotient is the variance of a count over its mean: 1 for Poisson, 50 where requests come in
+            clumps.
         tick_s: length of the last tick.
         expected: [S] upper band (.95) of the shortest horizon at the last bucket's end, what an onset must pass; NaN =
             no bucket closed yet.
@@ -43,6 +46,7 @@ class ForecastMemory:
     open_known_s: Floats
     live: Floats
     ticks: Floats
+    scatter: Floats
     tick_s: float
     expected: Floats
     series: SeriesState
@@ -76,14 +80,14 @@ def empty_memory(settings: ForecastSettings) -> ForecastMemory:
     zero, nan, horizons = np.zeros(0, np.float32), float("nan"), len(settings.horizons_s)
     return ForecastMemory(
         ids=(), last_tick_s=nan, bucket_start_s=nan, open_sum=zero, open_known_s=zero, live=zero,
-        ticks=np.zeros((2, 0), np.float32), tick_s=nan, expected=zero,
+        ticks=np.zeros((2, 0), np.float32), scatter=np.zeros((2, 0), np.float32), tick_s=nan, expected=zero,
         series=empty_series(settings), pending=((),) * horizons, calibration=empty_calibration(settings),
         modelled=Modelled("", (0.0,) * horizons, np.zeros((horizons, 2, 0), np.float32)),
     )  # fmt: skip
 
 
 _UNSEEN_NAN = {"live", "ticks", "expected", "day", "pending", "ratios"}
-_BY_SERIES = {"open_sum", "open_known_s", *_UNSEEN_NAN, *(f.name for f in fields(SeriesState))}
+_BY_SERIES = {"open_sum", "open_known_s", "scatter", *_UNSEEN_NAN, *(f.name for f in fields(SeriesState))}
 
 
 def realign(memory: ForecastMemory, ids: Sequence[str]) -> ForecastMemory:

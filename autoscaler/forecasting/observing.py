@@ -14,6 +14,7 @@ from autoscaler.forecasting.model import GlobalModel, predict, spoken_for
 from autoscaler.forecasting.series import Floats, SeriesState, advance, skip
 from autoscaler.forecasting.settings import ForecastSettings
 
+SHORT_TICK_SHARE = 0.1  # longer ticks differ by what the rate does, which is no scatter
 MIN_KNOWN_SHARE = 0.5  # a bucket known for less of its length is unknown, not zero
 
 
@@ -58,6 +59,7 @@ def observe(
     memory = _into_buckets(memory, now_s, rates32, covered_s, settings, model)
     return replace(
         memory,
+        scatter=_scattered(memory, rates32, covered_s, settings),
         last_tick_s=float(now_s),
         tick_s=float(covered_s),
         live=np.where(known, rates32, memory.live),
@@ -76,6 +78,17 @@ def _anchored(memory: ForecastMemory, now_s: float, settings: ForecastSettings) 
         pending=((),) * len(settings.horizons_s),
         ticks=np.full_like(memory.ticks, np.nan),
     )
+
+
+def _scattered(memory: ForecastMemory, rates: Floats, covered_s: float, settings: ForecastSettings) -> Floats:
+    """Add what this tick's count of requests differs by from the last one's; unknown ticks add nothing."""
+    if not 0 < max(covered_s, memory.tick_s) <= SHORT_TICK_SHARE * settings.bucket_s:
+        return memory.scatter
+    now, before = rates * np.float32(covered_s), memory.ticks[0] * np.float32(memory.tick_s)
+    with np.errstate(over="ignore"):
+        new = np.nan_to_num(np.stack([(now - before) ** 2 / 2, (now + before) / 2]), posinf=0.0)
+    scatter: Floats = (memory.scatter + new).clip(0, np.float32(1e30))
+    return scatter
 
 
 def _into_buckets(
@@ -136,6 +149,7 @@ def _close(memory: ForecastMemory, settings: ForecastSettings, model: GlobalMode
         bucket_start_s=memory.bucket_start_s + settings.bucket_s,
         open_sum=zero,
         open_known_s=zero,
+        scatter=memory.scatter * np.float32(0.5 ** (1 / settings.day_buckets)),
         expected=expected,
         series=series,
         calibration=calibration,

@@ -150,3 +150,26 @@ def test_a_compressed_day_gives_the_same_forecasts():
 def test_settings_that_mean_nothing_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         ForecastSettings(**changes)
+
+
+def clumps(ticks: int) -> list[list[float]]:
+    """Four requests/s on average: every tenth tick brings the other nine's requests at once; beside it a steady one."""
+    return [[40.0 if t % 10 == 0 else 0.0, 4.0] for t in range(ticks)]
+
+
+def test_a_clump_where_requests_always_come_in_clumps_is_no_onset():
+    memory = ticked(started(("clumpy", "steady")), clumps(160))
+    assert memory.scatter[0, 0] / memory.scatter[1, 0] > 50
+    assert memory.scatter[0, 1] == 0
+    memory = ticked(memory, [[0.0, 4.0], [40.0, 40.0]])
+    assert bursts(memory, memory.last_tick_s).active.tolist() == [False, True]
+
+
+def test_a_jump_far_past_the_clumps_is_an_onset_of_the_clumpy_one_too():
+    memory = ticked(started(("clumpy", "steady")), [*clumps(160), [400.0, 4.0], [400.0, 4.0]])
+    assert bursts(memory, memory.last_tick_s).active.tolist() == [True, False]
+
+
+def test_long_ticks_teach_nothing_about_scatter():
+    memory = bucketed(started(("a",), COARSE), [[1.0], [50.0], [2.0], [80.0]])
+    assert not memory.scatter.any()
