@@ -41,7 +41,7 @@ CONTRACT_METRICS = {
 }  # fmt: skip
 CONTRACT_COMMANDS = {
     "demo", "run", "policy check", "policy schema", "policy diff", "ring owners", "ring diff", "override set",
-    "override clear", "override list", "explain", "detach", "doctor",
+    "override clear", "override list", "explain", "detach", "doctor", "backtest",
 }  # fmt: skip
 
 
