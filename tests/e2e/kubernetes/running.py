@@ -161,7 +161,7 @@ class Rings:
             raise
         if found.binary_data:
             return decode(gzip.decompress(base64.b64decode(found.binary_data["ring.json.gz"])))
-        return decode(found.data["ring.json"].encode())
+        return decode(found.data["ring.json"].encode()) if found.data else None
 
     def wait(self, what: str, condition: Callable[[RingSnapshot], bool], timeout_s: float = 60) -> RingSnapshot:
         """The first ring from now on that is so."""
