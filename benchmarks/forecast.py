@@ -27,6 +27,7 @@ from autoscaler.forecasting import (
 )
 from autoscaler.forecasting.calibration import ROWS
 from autoscaler.policy.model import FleetPolicy
+from benchmarks.forecast_cost import cost
 from benchmarks.forecast_tiers import Seen, by_policy, by_threshold, figures
 from benchmarks.rates import RateWindows, read_windows
 
@@ -239,9 +240,13 @@ def main() -> None:
         "--rates", type=Path, required=True, help="ServeGen rates: client_id,window_start_s,rate_rps,..."
     )
     parser.add_argument("--train-days", type=float, default=7.0)
+    parser.add_argument("--cost-tenants", type=int, default=0, help="also time the room at so many tenants; 0: not")
     parser.add_argument("--json", action="store_true", help="print one JSON object only")
     given = parser.parse_args()
-    result = report(read_windows(given.rates), given.train_days)
+    rates = read_windows(given.rates)
+    result = report(rates, given.train_days)
+    if given.cost_tenants > 0:
+        result["cost"] = cost(rates.rps, given.cost_tenants, settings_for(rates.window_s))
     if not given.json:
         print_table(result)
     print(json.dumps(result))

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.forecast import actuals, peers, pools_of, score, settings_for
+from benchmarks.forecast_cost import cost
+from benchmarks.forecast_onsets import counted, measured
 from benchmarks.forecast_tiers import HOT, WARM, figures
 from benchmarks.rates import RateWindows, read_windows
 
@@ -58,3 +60,26 @@ def test_churn_counts_tenants_once_a_day_and_recall_counts_requests():
     made = figures(tiers, rate, 2)
     assert made["tier_churn_per_day_ratio"] == pytest.approx((0.5 + 0.0) / 2)
     assert made["hot_recall"] == pytest.approx(30 / 40)
+
+
+def test_drawn_requests_have_the_rate_and_the_unevenness_that_were_asked_for():
+    rng = np.random.default_rng(3)
+    poisson, clumpy = (np.concatenate([counted(20.0, cv, 40, rng) for _ in range(50)]) for cv in (1.0, 4.0))
+    assert poisson.mean() == pytest.approx(20.0, rel=0.02)
+    assert clumpy.mean() == pytest.approx(20.0, rel=0.1)
+    assert clumpy.var() > 5 * poisson.var()
+    assert not counted(0.0, 1.0, 40, rng).any()
+
+
+def test_a_steady_client_raises_no_alarm_and_a_jump_is_seen_within_two_ticks():
+    rates = RateWindows(("steady", "jump"), 600.0, np.array([[20.0, 20.0]] * 12 + [[20.0, 200.0]]))
+    made = measured(rates, np.ones(rates.rps.shape), from_window=10, windows=3, seed=1)
+    assert (made["onsets"], made["seen_within_two_ticks_ratio"], made["hot"]["onsets"]) == (1, 1.0, 1)
+    assert (made["false_alarms_per_tenant_day"], made["false_hot_alarms_per_tenant_day"]) == (0.0, 0.0)
+
+
+@pytest.mark.slow
+def test_the_room_is_timed_at_more_tenants_than_the_file_has():
+    made = cost(np.full((20, 2), 3.0), 5, settings_for(600.0))
+    assert made["tenants"] == 5.0
+    assert min(made.values()) >= 0.0
