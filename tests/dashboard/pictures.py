@@ -1,6 +1,6 @@
-"""Takes the pictures of docs/images from recorded answers: `python -m tests.dashboard.pictures [FOLDER]`.
+"""Takes the pictures of docs/images from recorded answers: `python -m tests.dashboard.pictures FOLDER [PAGE ...]`.
 
-Every page, light and dark, at 1280 and 400 px. The fleet's figures move a little from look to look, so that lines over
+Every page (`fleet`, `tenants`, ...) or those that are named, light and dark, at 1280 and 400 px. The fleet's figures move a little from look to look, so that lines over
 time have something to show.
 """
 
@@ -23,7 +23,8 @@ from playwright.sync_api import Browser
 from tests.dashboard.recorded_api import RecordedApi, recorded, serving
 from tests.e2e.test_dashboard import NOISY, PAGES, chromium, dashboard
 
-LOOKS = 40
+LOOKS = 20
+PATIENCE_MS = 180_000.0
 WIDTHS = (1280, 400)
 SHOWN_ON = {"": "thrash", "adapter-thrash": "thrash", "noisy-neighbours": "noisy"}  # the others: managed
 CHOSEN = {"tenants": "&tenant=tenant-00", "decisions": "&subject=tenant/tenant-00", "cost": "&price=2.4"}
@@ -62,9 +63,10 @@ def wander(api: RecordedApi, start: dict[str, Any], rng: random.Random) -> None:
         fleet[name] = start[name] * rng.uniform(0.92, 1.08)
     for group, before in zip(fleet["groups"], start["groups"], strict=True):
         for replica, was in zip(group["replicas"], before["replicas"], strict=True):
+            times = rng.uniform(0.9, 1.1)
             for name in ("waiting", "deferred", "running"):
                 if was[name].get("value"):
-                    replica[name]["value"] = round(was[name]["value"] * rng.uniform(0.9, 1.1))
+                    replica[name]["value"] = round(was[name]["value"] * times)
 
 
 def _dashboard(api: RecordedApi, folder: Path, reports: Path) -> AbstractContextManager[str]:
@@ -73,7 +75,7 @@ def _dashboard(api: RecordedApi, folder: Path, reports: Path) -> AbstractContext
 
 @contextmanager
 def stage(answers: dict[str, Any], folder: Path, reports: Path) -> Iterator[str]:
-    """A dashboard whose server has seen forty ticks."""
+    """A dashboard whose server has seen some ticks."""
     api = RecordedApi(answers)
     for router in api.fleet["routers"]:
         router["epoch"] = api.fleet["epoch"]
@@ -100,8 +102,9 @@ def picture(browser: Browser, url: str, width: int, scheme: Any, file: Path) -> 
         extra_http_headers={"X-Forwarded-User": "ada@example.com"},
     )  # fmt: skip
     page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     page.goto(url)
-    page.locator(".la-banner, .la-table, [data-testid=stDataFrame]").first.wait_for(timeout=60_000)
+    page.locator(".la-banner, .la-table, [data-testid=stDataFrame]").first.wait_for()
     page.wait_for_timeout(2500)  # charts draw themselves
     height = page.get_by_test_id("stMain").evaluate("e => e.scrollHeight")
     page.set_viewport_size({"width": width, "height": max(height, 700)})
@@ -110,7 +113,7 @@ def picture(browser: Browser, url: str, width: int, scheme: Any, file: Path) -> 
     context.close()
 
 
-def main(into: Path) -> None:
+def main(into: Path, wanted: list[str]) -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "week.json").write_text(json.dumps(REPORT))
@@ -121,9 +124,11 @@ def main(into: Path) -> None:
         for url in urls.values():
             page = browser.new_page()
             page.goto(url)
-            page.locator(".la-banner").first.wait_for(timeout=60_000)
+            page.locator(".la-banner").first.wait_for(timeout=PATIENCE_MS)
         browser.contexts[0].pages[0].wait_for_timeout(LOOKS * 2000)
         for path in PAGES:
+            if wanted and (path or "fleet") not in wanted:
+                continue
             address = f"{urls[SHOWN_ON.get(path, 'managed')]}/{path}?fleet=local{CHOSEN.get(path, '')}"
             for width in WIDTHS:
                 for scheme in ("light", "dark"):
@@ -133,4 +138,4 @@ def main(into: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images"))
+    main(Path(sys.argv[1]), sys.argv[2:])
