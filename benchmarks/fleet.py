@@ -63,7 +63,7 @@ class Race:
 
     def _knee(self, name: str, slots: int, ideal_rps: float) -> float:
         """Highest steady load, requests/s, at which the fixed fleet keeps the SLO; by bisection of its share."""
-        low, high = 0.0, 1.5
+        low, high = 0.02, 1.5
         for _ in range(self._regime.size.steps):
             middle = (low + high) / 2
             job = self._static(name, middle * ideal_rps, slots)
@@ -200,12 +200,13 @@ def table(result: dict[str, Any]) -> str:
         f"{'':30}{'GPU-h':>8}{'of ours':>8}{'SLO':>8}{'p99 s':>9}{'loads/1k':>9}{'knee':>6}{'between: p99':>13}"
         f"{'loads/1k':>9}{'burst':>7}",
     ]
+    equal: dict[str, float] = result.get("at_equal_slo", {})
     for name in NAMES:
         mean, knee = result.get("strategies", {}).get(name, {}), result["knee"].get(name, math.nan)
         between = result["between_knees"].get(name, {"ttft_p99_s": math.nan, "adapter_loads_per_1000": math.nan})
         if mean or name in result["knee"]:
             lines.append(
-                f"{name:30}{mean.get('gpu_hours', math.nan):8.2f}{result.get('at_equal_slo', {}).get(name, math.nan):8.2f}"
+                f"{name:30}{mean.get('gpu_hours', math.nan):8.2f}{equal.get(name, math.nan):8.2f}"
                 f"{mean.get('slo_attainment', math.nan):8.2%}{mean.get('ttft_p99_s', math.nan):9.3f}"
                 f"{mean.get('adapter_loads_per_1000', math.nan):9.0f}{knee:6.2f}{between['ttft_p99_s']:13.3f}"
                 f"{between['adapter_loads_per_1000']:9.0f}{result['burst'].get(name, math.nan):7.2f}"

@@ -7,6 +7,8 @@ bounded loads), the endpoint picker's weighted sum of scorers, and ring.md's exa
 
 from __future__ import annotations
 
+import numpy as np
+
 from autoscaler.simulator.engine import layout as a
 from autoscaler.simulator.engine.compiled import internal
 from autoscaler.simulator.engine.layout import NONE, EngineState
@@ -60,10 +62,11 @@ def _of_pool(f: FleetState, table: Table, router: int, adapter: int) -> int:
 def draw(f: FleetState, below: int) -> int:
     """A whole number from 0 to `below` - 1; splitmix64, so that a copy of the state draws the same again."""
     f.total[b.DRAWS] += 1
-    z = (f.total[b.DRAWS] * 0x9E3779B97F4A7C1) & 0x7FFFFFFFFFFFFFFF
-    z = ((z ^ (z >> 30)) * 0x3F58476D1CE4E5B9) & 0x7FFFFFFFFFFFFFFF
-    z = ((z ^ (z >> 27)) * 0x14D049BB133111EB) & 0x7FFFFFFFFFFFFFFF
-    return int((z ^ (z >> 31)) % below)
+    z = np.uint64(f.total[b.DRAWS]) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return int(np.int64(z % np.uint64(below)))
 
 
 @internal
