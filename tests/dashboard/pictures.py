@@ -1,7 +1,7 @@
 """Takes the pictures of docs/images from recorded answers: `python -m tests.dashboard.pictures FOLDER [PAGE ...]`.
 
-Every page (`fleet`, `tenants`, ...) or those that are named, light and dark, at 1280 and 400 px. The fleet's figures move
-a little from look to look, so that lines over time have something to show.
+Every page (`fleet`, `tenants`, ...) or those that are named, light and dark, at 1280 and 400 px. The fleet's figures
+move a little from look to look, so that lines over time have something to show.
 """
 
 from __future__ import annotations
