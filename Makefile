@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.requirements-installed
 
-.PHONY: help setup demo test parts check explore bench lock clean
+.PHONY: help setup demo test parts check explore soak audit sbom bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -43,6 +43,15 @@ check: setup ## format, lint, types, import contracts, fast tests
 
 explore: setup ## property tests on examples that nobody ran yet; keep what fails as a test
 	HYPOTHESIS_PROFILE=explore $(BIN)/pytest -q -n 2 -m 'not e2e' $(ARGS)
+
+soak: setup ## hours in virtual time, then 20 minutes of everything for real: memory and file handles must stay flat
+	$(BIN)/python -m tests.soak $(ARGS)
+
+audit: setup ## ask the public advisory database about every locked package; needs a network that reaches it
+	$(BIN)/pip-audit --disable-pip --require-hashes -r requirements.lock
+
+sbom: setup ## the locked packages as a CycloneDX bill of materials, sbom.cdx.json; needs no network
+	$(BIN)/python -m tests.security.sbom > sbom.cdx.json
 
 bench: setup ## every benchmark, one table; recordings are read from DATA where it is given
 	$(BIN)/python -m benchmarks $(if $(DATA),--data $(DATA))
