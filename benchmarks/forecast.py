@@ -117,7 +117,9 @@ def tiers_of(rates: RateWindows, seen: Seen, settings: ForecastSettings, test: s
     last = np.nan_to_num(rates.rps)
     hour = ewma(rates.rps, 3600.0 / settings.bucket_s)
     tiers = {"ours": by_policy(rates.clients, seen, settings.bucket_s)}
-    tiers |= {"threshold_last_value": by_threshold(last), "threshold_ewma_1h": by_threshold(hour)}
+    for name, level in (("last_value", last), ("ewma_1h", hour)):
+        tiers[f"threshold_{name}"] = by_threshold(level)
+        tiers[f"threshold_{name}_two_tiers"] = by_threshold(level, cold=False)
     made = {name: figures(t[test], next_rate, settings.day_buckets) for name, t in tiers.items()}
     return {key: {name: f[key] for name, f in made.items()} for key in ("tier_churn_per_day_ratio", "hot_recall")}
 

@@ -65,10 +65,13 @@ def by_policy(ids: tuple[str, ...], seen: Seen, window_s: float) -> Tiers:
     return out
 
 
-def by_threshold(level: Doubles) -> Tiers:
-    """Return [T, S] the tiers of one who compares a level with the same thresholds and remembers nothing."""
+def by_threshold(level: Doubles, cold: bool = True) -> Tiers:
+    """Return [T, S] the tiers of one who compares a level with the same thresholds and remembers nothing.
+
+    Without ``cold`` only HOT and WARM, which is what the policy's replay comes to: its ring has a slot for everybody.
+    """
     cold_rps = FleetPolicy(name="replay", base_model="any").tiering.cold_threshold_tokens_per_s / TOKENS_PER_REQUEST
-    return np.where(level >= HOT_RPS, HOT, np.where(level > cold_rps, WARM, COLD)).astype(np.int8)
+    return np.where(level >= HOT_RPS, HOT, np.where((level > cold_rps) | (not cold), WARM, COLD)).astype(np.int8)
 
 
 def figures(tiers: Tiers, next_rate: Doubles, windows_per_day: int) -> dict[str, Any]:
