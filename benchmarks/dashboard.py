@@ -104,7 +104,9 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
         stack.callback(browser.close)
         result: dict[str, Any] = {"tenants": told.tenants, "replicas": told.replicas}
-        result["pages"] = {name: _page(browser, app, fleet, *steps) for name, steps in PAGES.items()}
+        result["pages"] = {
+            name: _page(browser, app, fleet, *steps) for name, steps in PAGES.items() if name in told.pages
+        }
         result["plain_dataframe"] = _paints(browser, plain, _family(fleet.pid))
         if told.viewers:
             result["viewers"] = _viewers(browser, app, fleet, told.viewers)
@@ -310,7 +312,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tenants", type=int, default=5000)
     parser.add_argument("--replicas", type=int, default=64)
-    parser.add_argument("--viewers", type=int, default=20)
+    parser.add_argument("--viewers", type=int, default=20, help="tabs that watch; 0 leaves this part out")
+    parser.add_argument("--pages", nargs="+", choices=PAGES, default=list(PAGES), help="all unless named")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     return parser.parse_args()
 
