@@ -63,6 +63,8 @@ class Reporter:
                 await asyncio.to_thread(self._tell)
             except (TemporaryError, PermanentError, ConflictError) as error:
                 _log.warning("the cluster was not told: %s", error)
+            except Exception:
+                _log.exception("the cluster was not told")
 
     def _tell(self) -> None:
         view, records = self._view, [self._records.popleft() for _ in range(len(self._records))]

@@ -73,12 +73,12 @@ class TierOverrides:
         return found
 
     def conditions(self, fleet: str) -> dict[str, str]:
-        """`OverridesUnavailable` where the kind or the right to it is missing, as long as somebody may want it."""
+        """`OverridesUnavailable` where the kind is missing and the right to it is there: then somebody wants it."""
         try:
             self._watched.objects()
-        except PermanentError as error:
+        except GoneError as error:
             return {"OverridesUnavailable": f"no override of {fleet} can be set or read: {error}; {_REMEDY}"}
-        except TemporaryError:
+        except (TemporaryError, PermanentError):
             return {}
         return {}
 
