@@ -121,11 +121,13 @@ def main(into: Path, wanted: list[str]) -> None:
         browser = stack.enter_context(chromium())
         fleets = {"thrash": recorded("thrash"), "managed": recorded("managed"), "noisy": incident()}
         urls = {n: stack.enter_context(stage(a, folder / n, folder)) for n, a in fleets.items()}
+        watching = browser.new_context()
         for url in urls.values():
-            page = browser.new_page()
+            page = watching.new_page()
             page.goto(url)
             page.locator(".la-banner").first.wait_for(timeout=PATIENCE_MS)
-        browser.contexts[0].pages[0].wait_for_timeout(LOOKS * 2000)
+        page.wait_for_timeout(LOOKS * 2000)
+        watching.close()
         for path in PAGES:
             if wanted and (path or "fleet") not in wanted:
                 continue

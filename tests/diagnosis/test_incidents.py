@@ -52,7 +52,7 @@ def test_a_season_of_the_whole_fleet_accuses_nobody():
 def test_nobody_is_accused_before_the_evidence_suffices_and_what_is_missing_is_said():
     found = Incident(np.random.default_rng(4), aggressor_harm_s=0.4).lives(240)
     assert guilty(found) == set()
-    assert "more windows" in found.tenants["loud"].effect.missing
+    assert "more window" in found.tenants["loud"].effect.missing
     assert "no verdict" in found.tenants["loud"].terms[-1].message
 
 
@@ -124,8 +124,8 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
 @pytest.mark.parametrize(
     ("sums", "missing"),
     [
-        (Sums(), "more windows"),
-        (linear(np.random.default_rng(3), 0.001, 5), "more windows"),
+        (Sums(), "more window"),
+        (linear(np.random.default_rng(3), 0.001, 5), "more window"),
         (Sums(n=10, x=1000, z=1000, y=1, xx=100_000, zz=100_000, xz=100_000, yy=1), "did not vary"),
     ],
     ids=["nothing", "too few", "constant"],
