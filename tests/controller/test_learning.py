@@ -188,6 +188,7 @@ async def test_other_buckets_begin_anew_with_a_history_of_their_own():
     assert [s.horizon_s for s in view.plan.demand.standing] == [120.0, 360.0]
 
 
+@pytest.mark.slow
 async def test_a_model_is_trained_from_history_saved_and_named_in_what_follows(trained: dict[str, Any]):
     models = MemoryModels()
     jobs: list[tuple[str, tuple[int, ...]]] = []
@@ -211,6 +212,7 @@ async def test_a_model_is_trained_from_history_saved_and_named_in_what_follows(t
     assert {"train", "outlook"} == {kind for kind, _ in jobs}
 
 
+@pytest.mark.slow
 async def test_the_version_of_what_was_learnt_is_among_the_inputs(trained: dict[str, Any]):
     saved = MemoryModels({"fleet/forecast-model": learned(trained)})
     forecast = replace(FORECAST, history_s=0.0)
@@ -226,6 +228,7 @@ def learned(trained: dict[str, Any], **changes: Any) -> str:
     return json.dumps(json.loads(made.to_text()) | changes)
 
 
+@pytest.mark.slow
 async def test_a_model_of_a_newer_format_is_refused_with_a_sentence_and_a_new_one_is_trained(trained: dict[str, Any]):
     models = MemoryModels({"fleet/forecast-model": learned(trained, format=9)})
 
@@ -254,6 +257,7 @@ async def test_a_store_that_cannot_be_read_stops_nothing():
     assert "state.db is gone" in told(view)["ForecastModelRefused"]
 
 
+@pytest.mark.slow
 async def test_a_model_for_other_settings_does_not_speak(trained: dict[str, Any]):
     models = MemoryModels({"fleet/forecast-model": learned(trained)})
     other = replace(FORECAST, half_lives_s=(60.0, 600.0), history_s=0.0)
