@@ -157,7 +157,8 @@ class Platform:
         """As a Deployment: those that are not ready go first, then the newest."""
         spec = self.specs[group]
         mine = [m for m in self.members.values() if m.group == group and m.state is not ReplicaState.DRAINING]
-        mine.sort(key=lambda m: (m.state is ReplicaState.READY, -m.asked_at_s, m.name))
+        mine.sort(key=lambda m: m.name, reverse=True)
+        mine.sort(key=lambda m: (m.state is ReplicaState.READY, -m.asked_at_s))
         for member in mine[: max(0, len(mine) - replicas)]:
             self.retire(member)
         spec.replicas = min(spec.replicas, replicas)
