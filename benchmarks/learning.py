@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import resource
+import sys
 import time
 from dataclasses import replace
 from statistics import median
@@ -73,6 +74,7 @@ async def measure(tenants: int, replicas: int, ticks: int, series: int) -> dict[
         memory = _served_by_model(replace(memory, learned=learned))
         if i >= _FILLED_BUCKETS:
             (ends if end else within).append(took_s)
+    print(f"forecast step: {median(within):.3f} s, at a bucket's end {median(ends):.3f} s of CPU", file=sys.stderr)
     world.memory = replace(world.memory, demand=memory)
     for _ in range(3):  # loads answer, the ring is published: from here on the fleet is in its stride
         await _tick(world)
