@@ -54,10 +54,14 @@ def _verdict(found: list[Json], aggressors: list[Json]) -> None:
         [
             f"It takes {percent(worst['share_ratio'])} of its replicas' tokens and adds {_effect(worst)} to the "
             "others' time to first token.",
-            f"{plural(len(aggressors) - 1, 'further tenant')} hurt others too." if len(aggressors) > 1 else "",
+            _more(len(aggressors) - 1),
         ],
         "What helps: a group of its own (tier HOT) or a limit at the gateway. More replicas alone do not.",
     )
+
+
+def _more(others: int) -> str:
+    return "" if not others else f"{plural(others, 'further tenant')} {'hurts' if others == 1 else 'hurt'} others too."
 
 
 def _names(names: list[str]) -> str:

@@ -47,7 +47,7 @@ REPORT = {
 def incident() -> dict[str, Any]:
     """The managed fleet with an aggressor, and tenants without a verdict."""
     answers = recorded("managed")
-    found = answers["fleets/local/noisy-neighbours"]["items"]
+    found = [f for f in answers["fleets/local/noisy-neighbours"]["items"] if f["share_ratio"] < 0.28]
     second = NOISY | {"tenant": "globex", "others": ["tenant-02", "tenant-09"], "added_s": [0.7, 0.5],
                       "effect_s": 0.6, "effect_low_s": 0.4, "effect_high_s": 0.8, "aggressor_score": 0.6,
                       "share_ratio": 0.31, "evidence": ["it takes 31% of the tokens of warm-0004"]}  # fmt: skip
