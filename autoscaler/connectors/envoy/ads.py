@@ -204,13 +204,20 @@ class AdsServer:
                 changed = self._changed
                 for response in peer.lacks(self.resources, self._number):
                     yield response
-                news = [asyncio.create_task(event.wait()) for event in (heard, changed)]
-                await asyncio.wait([listening, *news], return_when=asyncio.FIRST_COMPLETED)
-                for waiting in news:
-                    waiting.cancel()
+                await _any(listening, heard, changed)
         finally:
             listening.cancel()
             del self.peers[id(peer)]
+
+
+async def _any(listening: asyncio.Task[None], *events: asyncio.Event) -> None:
+    """Until the peer has hung up, or one of the events has happened."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait([listening, *waiting], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
 
 
 async def _listen(

@@ -56,9 +56,8 @@ def test_a_rolling_restart_of_six_costs_no_request_and_moves_nothing(
     pods = fleet.deploy(SIX, *ENGINE, kind=kind, max_surge=max_surge, gate=gate, pre_stop_sleep_s=GOES_S)
     old = {p.metadata.uid for p in pods}
 
-    def all_new(ring: RingSnapshot) -> bool:
-        here = {p.metadata.name for p in fleet.ready() if p.metadata.uid not in old}
-        return len(here) == SIX and set(active(ring)) == here
+    def new() -> list[str]:
+        return sorted(p.metadata.name for p in fleet.ready() if p.metadata.uid not in old)
 
     with Rings(fleet) as rings:
         controllers[0].wants(policy(SIX, SIX, target={"kind": kind})).start()
@@ -66,7 +65,8 @@ def test_a_rolling_restart_of_six_costs_no_request_and_moves_nothing(
         fleet.wait_ready(SIX)
         with served(tmp_path, controllers[:1]):
             fleet.restart()
-            rings.wait("all are new", all_new, 240)
+            wait_until("six new pods are ready", lambda: len(new()) == SIX, 240, 0.2)
+            rings.wait("they are on the ring", lambda ring: sorted(active(ring)) == new(), 60)
     assert not rings.failures
     one_by_one(first, rings)
     if gate:
