@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
+
 from autoscaler.domain.observation import Catalogue, Floats
 from autoscaler.forecasting import ForecastMemory, ForecastSettings, GlobalModel, empty_memory, observe
 from autoscaler.planner.demand import by_tenant
@@ -56,12 +58,13 @@ def joined(recorded: ForecastMemory, live: ForecastMemory, settings: ForecastSet
         end_s = live.bucket_start_s - back * settings.bucket_s
         recorded = observe(recorded, end_s, live.ids, row, whole)
     unknown = [float("nan")] * len(live.ids)
+    both = observe(recorded, live.bucket_start_s, live.ids, unknown, whole)
     return replace(
-        observe(recorded, live.bucket_start_s, live.ids, unknown, whole),
+        both,
         last_tick_s=live.last_tick_s,
         open_sum=live.open_sum,
         open_known_s=live.open_known_s,
-        live=live.live,
+        live=np.where(np.isnan(live.live), both.live, live.live),
         ticks=live.ticks,
         tick_s=live.tick_s,
     )
