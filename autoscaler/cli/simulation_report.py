@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 from autoscaler.cli.simulation_charts import Dot, Line, bars, heat, lines, scatter, stacked
 from autoscaler.simulator.fleet.ports import EPOCH_S
@@ -145,7 +146,7 @@ def _inside(outcome: Outcome) -> str:
 
 
 def _decisions(outcome: Outcome) -> str:
-    shown = outcome.decisions[:_SHOWN_DECISIONS]
+    shown = _weightiest(outcome)
     rows = "".join(
         f"<tr><td>{(d['at_s'] - EPOCH_S) / 60:.0f} min</td><td>{escape(str(d['subject']))}</td>"
         f"<td>{escape(str(d['reason']))}</td>"
@@ -156,6 +157,13 @@ def _decisions(outcome: Outcome) -> str:
     note = f"<p>{more} more are in the JSON report.</p>" if more > 0 else ""
     heads = "<tr><th>when</th><th>what</th><th>reason</th><th>change</th><th>why</th></tr>"
     return _section("Decisions that mattered", f'<table class="text">{heads}{rows}</table>{note}')
+
+
+def _weightiest(outcome: Outcome) -> list[dict[str, Any]]:
+    """Changes of replicas first, then of the ring, then of tiers, as many as are shown; in order of time."""
+    weight = {"scale": 0, "ring": 1}
+    chosen = sorted(outcome.decisions, key=lambda d: weight.get(str(d["step"]), 2))[:_SHOWN_DECISIONS]
+    return sorted(chosen, key=lambda d: float(d["at_s"]))
 
 
 def _heat(outcome: Outcome, scenario: Scenario) -> str:
@@ -195,5 +203,6 @@ border:1px solid var(--line);border-radius:12px;padding:12px 14px;color:var(--so
 .legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:5px}
 table{border-collapse:collapse;width:100%;font-size:13px;font-variant-numeric:tabular-nums}
 th,td{text-align:right;padding:5px 8px;border-bottom:1px solid var(--line)}th{color:var(--soft);font-weight:500}
+table.text td:nth-child(-n+4),td:first-child{white-space:nowrap}
 th:first-child,td:first-child,table.text td,table.text th{text-align:left;vertical-align:top}
 details{margin:8px 0}summary{cursor:pointer;color:var(--soft)}</style>"""

@@ -243,7 +243,7 @@ class NoCheckpoints:
 class Decisions:
     """`DecisionLog` that keeps what changed something, the newest `most`."""
 
-    def __init__(self, most: int = 2000) -> None:
+    def __init__(self, most: int = 20_000) -> None:
         self._kept: list[DecisionRecord] = []
         self._most = most
 

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from autoscaler.domain.decisions import DecisionRecord
 from autoscaler.policy.groups import StatedLimits
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.ring.slots import slot_name
 from autoscaler.simulator.fleet.controlled import ControlledFleet
 from autoscaler.simulator.fleet.engines import EngineFleet, FleetShape
 from autoscaler.simulator.fleet.platform import Platform, PlatformSettings
+from autoscaler.simulator.fleet.ports import EPOCH_S
 from autoscaler.simulator.fleet.scraping import ScrapeSettings
 from autoscaler.simulator.fleet.stream import ArrivalStream
 from autoscaler.simulator.fleet.tables import Level
@@ -22,6 +24,7 @@ from autoscaler.simulator.strategies.scalers import Bounds
 from autoscaler.simulator.strategies.scenario import Scenario
 
 _SPARE_PLACES = 4  # engines that drain while others start
+_MOST_RECORDS, _TIER_RECORDS = 20_000, 100
 Progress = Callable[[float], None]
 
 
@@ -110,7 +113,7 @@ def run_ours(
         name, settings, moves=counted.moves - before[0], tier_changes=counted.tier_changes - before[1],
         resizes=counted.resizes,
     )  # fmt: skip
-    records = fleet.decisions.read("", limit=400)
+    records = _mattering(fleet.decisions.read("", limit=_MOST_RECORDS), EPOCH_S + scenario.warmup_s)
     told = tuple(
         {"at_s": r.at_s, "step": r.step, "subject": r.subject, "reason": r.reason.value, "before": r.before,
          "after": r.after, "message": r.message}
@@ -132,6 +135,12 @@ def fitted(policy: FleetPolicy, scenario: Scenario) -> FleetPolicy:
     slo = replace(policy.slo, ttft_s=scenario.target_ttft_s, objective_ratio=scenario.objective_ratio)
     engine = replace(policy.engine, limits=limits, resolver=True)
     return replace(policy, groups=groups, budget=budget, scaling=scaling, slo=slo, engine=engine)
+
+
+def _mattering(records: tuple[DecisionRecord, ...], from_s: float) -> list[DecisionRecord]:
+    """Every change of replicas and of the ring, and the first tier changes once the fleet was in its stride."""
+    tiers = [r for r in records if r.step == "tiers" and r.at_s >= from_s][:_TIER_RECORDS]
+    return sorted((*(r for r in records if r.step != "tiers"), *tiers), key=lambda r: r.id)
 
 
 def _tiers(fleet: ControlledFleet) -> dict[str, int]:
