@@ -120,3 +120,25 @@ async def test_replicas_of_the_past_are_those_that_had_series(server: Recorded) 
         Replica("10.0.0.1:8000", "warm", None, "10.0.0.1:8000", ReplicaState.READY),
         Replica("b", "warm", None, "10.0.0.2:8000", ReplicaState.READY),
     )
+
+
+async def test_a_policys_own_rate_is_averaged_over_each_step_and_silence_of_all_is_unknown(server: Recorded):
+    asked: list[str] = []
+    server.heard_from_s = START_S + 2 * STEP_S
+    connection = PrometheusConnection(PrometheusSettings(server.url))
+    query_range = connection.query_range
+
+    async def noted(expression: str, *span: float) -> Any:
+        asked.append(expression)
+        return await query_range(expression, *span)
+
+    connection.query_range = noted  # type: ignore[method-assign]
+    own = "sum by (adapter) (rate(litellm_requests_total[1m]))"
+    span = (START_S, START_S + 3 * STEP_S, STEP_S)
+    pieces = [p async for p in request_history(connection, ENVOY, SCOPE, CATALOGUE, *span, own=own)]
+    mean = f"avg_over_time(({own})[60000ms:60000ms])"
+    assert asked == [f"count({mean})", mean]
+    [piece] = pieces
+    np.testing.assert_array_equal(piece.requests_per_s[:, 0], [np.nan, np.nan, START_S + 120.0, START_S + 180.0])
+    np.testing.assert_array_equal(piece.requests_per_s[:, 1], [np.nan, np.nan, 0.0, 0.0])
+    connection.close()
