@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import streamlit as st
 from dashboard import charts, marks, states
 from dashboard.api import Json
 from dashboard.scene import scene, settings
-from dashboard.words import count, percent, plural, seconds
+from dashboard.words import count, plural, seconds
 
 MOST_REPORTS = 200
 MOST_BYTES = 64 << 20
@@ -25,7 +26,7 @@ COMMAND = (
 # (key, column, words); a report that lacks a key has no such column.
 _FIGURES: tuple[tuple[str, str, Any], ...] = (
     ("gpu_hours", "GPU-hours", lambda v: f"{v:,.1f}"),
-    ("slo_attainment", "Within the SLO", percent),
+    ("slo_attainment", "Within the SLO", lambda v: f"{v * 100:.1f} %"),
     ("ttft_p50_s", "TTFT p50", seconds),
     ("ttft_p99_s", "TTFT p99", seconds),
     ("adapter_loads_per_1000", "Loads per 1,000", count),
@@ -34,6 +35,9 @@ _FIGURES: tuple[tuple[str, str, Any], ...] = (
     ("requests", "Requests", count),
     ("errors", "Errors", count),
 )
+
+
+_ON_PHONES = {"gpu_hours", "slo_attainment", "ttft_p99_s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +111,12 @@ def _strategies(report: Report, value: Json) -> None:
     rows: list[list[str | marks.Cell]] = [
         [
             name,
-            *(marks.number(words(f[k])) if k in f else marks.unknown("not in this report") for k, _, words in columns),
+            *(_figure(words(f[k]) if k in f else "", k) for k, _, words in columns),
         ]
         for name, f in sorted(known.items(), key=lambda item: (item[1].get("gpu_hours", float("inf")), item[0]))
     ]
-    marks.table("Strategies, fewest GPU-hours first", ["Strategy", *(h for _, h, _ in columns)], rows,
-                ["keep", *["num"] * 4, *["num wide"] * max(len(columns) - 4, 0)][: len(columns) + 1])  # fmt: skip
+    kinds = ["keep", *("num" if k in _ON_PHONES else "num wide" for k, _, _ in columns)]
+    marks.table("Strategies, fewest GPU-hours first", ["Strategy", *(h for _, h, _ in columns)], rows, kinds)
     points = [{"strategy": n, **f} for n, f in known.items() if {"gpu_hours", "slo_attainment"} <= f.keys()]
     if len(points) > 1:
         st.markdown("**What the promise costs: up and to the left is better**")
@@ -120,6 +124,11 @@ def _strategies(report: Report, value: Json) -> None:
             charts.frontier(pd.DataFrame(points)), "reports_frontier", "GPU-hours against requests within the SLO", 300
         )
     _full(report.path.with_suffix(".html"))
+
+
+def _figure(text: str, key: str) -> marks.Cell:
+    kind = "num" if key in _ON_PHONES else "num wide"
+    return marks.Cell(escape(text), kind) if text else marks.Cell(marks.unknown("not in this report").html, kind)
 
 
 def _number(value: object) -> bool:
@@ -135,7 +144,7 @@ def _best(known: dict[str, Json]) -> list[str]:
         said.append(f"Fewest GPU-hours: {least}, {cost[least]:,.1f}.")
     if kept:
         most = max(sorted(kept), key=lambda n: kept[n])
-        said.append(f"Most requests within the SLO: {most}, {percent(kept[most])}.")
+        said.append(f"Most requests within the SLO: {most}, {kept[most] * 100:.1f} %.")
     return said
 
 

@@ -7,13 +7,12 @@ move a little from look to look, so that lines over time have something to show.
 from __future__ import annotations
 
 import copy
-import json
 import random
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,20 +27,6 @@ PATIENCE_MS = 180_000.0
 WIDTHS = (1280, 400)
 SHOWN_ON = {"": "thrash", "adapter-thrash": "thrash", "noisy-neighbours": "noisy"}  # the others: managed
 CHOSEN = {"tenants": "&tenant=tenant-00", "decisions": "&subject=tenant/tenant-00", "cost": "&price=2.4"}
-REPORT = {
-    "strategies": {
-        name: dict(zip(
-            ("gpu_hours", "slo_attainment", "ttft_p50_s", "ttft_p99_s", "adapter_loads_per_1000", "moves", "errors"),
-            figures, strict=True,
-        ))
-        for name, figures in {
-            "ours": (118.2, 0.991, 0.11, 0.82, 2.1, 412, 0),
-            "least-request-hpa": (149.6, 0.972, 0.14, 1.9, 61.0, 0, 0),
-            "round-robin-hpa": (171.0, 0.943, 0.16, 4.2, 88.0, 0, 3),
-            "group-per-tenant": (402.5, 0.995, 0.10, 0.66, 0.4, 0, 0),
-        }.items()
-    }
-}  # fmt: skip
 
 
 def incident() -> dict[str, Any]:
@@ -69,12 +54,8 @@ def wander(api: RecordedApi, start: dict[str, Any], rng: random.Random) -> None:
                     replica[name]["value"] = round(was[name]["value"] * times)
 
 
-def _dashboard(api: RecordedApi, folder: Path, reports: Path) -> AbstractContextManager[str]:
-    return dashboard(folder, int(api.url.rpartition(":")[2]), "reader", reports=str(reports))
-
-
 @contextmanager
-def stage(answers: dict[str, Any], folder: Path, reports: Path) -> Iterator[str]:
+def stage(answers: dict[str, Any], folder: Path) -> Iterator[str]:
     """A dashboard whose server has seen some ticks."""
     api = RecordedApi(answers)
     for router in api.fleet["routers"]:
@@ -85,7 +66,7 @@ def stage(answers: dict[str, Any], folder: Path, reports: Path) -> Iterator[str]
         while not over.wait(0.5):
             wander(api, start, rng)
 
-    with serving(api), _dashboard(api, folder, reports) as url:
+    with serving(api), dashboard(folder, int(api.url.rpartition(":")[2]), "reader") as url:
         ticking = threading.Thread(target=tick, daemon=True)
         ticking.start()
         try:
@@ -116,11 +97,9 @@ def picture(browser: Browser, url: str, width: int, scheme: Any, file: Path) -> 
 def main(into: Path, wanted: list[str]) -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "week.json").write_text(json.dumps(REPORT))
-        (folder / "week.html").write_text("<h1>A week</h1>")
         browser = stack.enter_context(chromium())
         fleets = {"thrash": recorded("thrash"), "managed": recorded("managed"), "noisy": incident()}
-        urls = {n: stack.enter_context(stage(a, folder / n, folder)) for n, a in fleets.items()}
+        urls = {n: stack.enter_context(stage(a, folder / n)) for n, a in fleets.items()}
         watching = browser.new_context()
         for url in urls.values():
             page = watching.new_page()

@@ -209,7 +209,7 @@ def test_reports_are_listed_newest_first_with_their_strategies_side_by_side(
     text = said(app)
     assert app.selectbox[0].value == "week.json"
     assert "Fewest GPU-hours: ours, 118.2." in text
-    assert "Most requests within the SLO: ours, 99 %." in text
+    assert "Most requests within the SLO: ours, 99.1 %." in text
     assert text.index(">ours<") < text.index(">round-robin-hpa<"), "fewest GPU-hours first"
     assert "unknown" in text, "a figure that a report lacks is unknown, not zero"
     assert "The full report" in str(app.get("download_button")[0].proto)

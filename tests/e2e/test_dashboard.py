@@ -91,9 +91,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @contextmanager
-def dashboard(
-    folder: Path, api_port: int, token: str, operator_token: str = OPERATOR_TOKEN, reports: str = ""
-) -> Iterator[str]:
+def dashboard(folder: Path, api_port: int, token: str, operator_token: str = OPERATOR_TOKEN) -> Iterator[str]:
     """A dashboard of its own over an API on loopback."""
     port = free_port()
     argv = [
@@ -107,7 +105,6 @@ def dashboard(
         "LORA_AUTOSCALER_OPERATORS": "*@example.com",
         "LORA_AUTOSCALER_USER_HEADER": "X-Forwarded-User",
         "LORA_AUTOSCALER_REFRESH_S": "2",
-        "LORA_AUTOSCALER_REPORTS": reports,
     }
     url = f"http://{LOOPBACK}:{port}"
     ready: Callable[[], object] = lambda: answers_200(f"{url}/_stcore/health")  # noqa: E731
