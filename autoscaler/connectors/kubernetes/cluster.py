@@ -150,6 +150,11 @@ def pods(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
+def pod_path(pod: Json) -> str:
+    """The path of a pod."""
+    return f"{pods(pod['metadata']['namespace'])}/{pod['metadata']['name']}"
+
+
 def config_maps(namespace: str) -> str:
     """The path of a namespace's ConfigMaps."""
     return f"/api/v1/namespaces/{namespace}/configmaps"

@@ -21,14 +21,13 @@ from autoscaler.connectors.kubernetes.cluster import (
     Json,
     autoscalers,
     budgets,
-    pods,
+    pod_path,
 )
 from autoscaler.connectors.kubernetes.hot_groups import MADE, HotTemplate
 from autoscaler.connectors.kubernetes.readings import (
     ACCEPT,
     DELETION_COST,
     DRAINING,
-    GATE,
     GROUP,
     SLOT,
     TENANT,
@@ -79,6 +78,7 @@ class KubernetesFleet:
     ) -> None:
         self._template = template
         self._made: Watched | None = None
+        self._made_seen = False
         self._budgets: dict[str, Watched] = {}
         self._cluster, self._targets, self._memory, self._port = cluster, targets, memory, port
         self._followed: dict[GroupTarget, FollowedTarget] = {}
@@ -183,9 +183,12 @@ class KubernetesFleet:
         try:
             found = self._made.objects()
         except PermanentError as error:
-            raise TemporaryError(str(error)) from error
-        made = [name for name, body in found.items() if not body["metadata"].get("deletionTimestamp")]
-        return [GroupTarget("apps/v1", "Deployment", template.warm.namespace, n, Tier.HOT) for n in sorted(made)]
+            if self._made_seen:
+                raise TemporaryError(str(error)) from error
+            return []  # who may not see any has made none
+        self._made_seen = True
+        made = sorted(name for name, body in found.items() if not body["metadata"].get("deletionTimestamp"))
+        return [GroupTarget("apps/v1", "Deployment", template.warm.namespace, name, Tier.HOT) for name in made]
 
     def _held(self) -> Iterable[FollowedTarget]:
         return (f for f in self._followed.values() if f.group)
@@ -379,17 +382,13 @@ class KubernetesFleet:
         if all((meta.get(part) or {}).get(k) == v for part, wanted in marks.items() for k, v in wanted.items()):
             return Applied("so already")
         body = {"metadata": {"uid": meta["uid"], **marks}}  # so that a namesake is not meant
-        return await self._patch(followed, f"{_path(pod)}", body, MERGE)
+        return await self._patch(followed, pod_path(pod), body, MERGE)
 
     async def _open(self, followed: FollowedTarget, pod: Json, resident: bool) -> Outcome:
         if not readings.gated(pod):
             return Applied("open already")
-        reason, text = ("AdaptersResident", "every adapter of its slot is resident") if resident else (
-            "Opened", "opened before every adapter was resident: the deadline is over, or the fleet was detached"
-        )  # fmt: skip
-        condition = {"type": GATE, "status": "True", "reason": reason, "message": text}
-        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [condition]}}
-        return await self._patch(followed, f"{_path(pod)}/status", body, STRATEGIC)
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [readings.opened(resident)]}}
+        return await self._patch(followed, f"{pod_path(pod)}/status", body, STRATEGIC)
 
     async def _patch(self, followed: FollowedTarget, path: str, body: Json, content_type: str) -> Outcome:
         try:
@@ -397,7 +396,3 @@ class KubernetesFleet:
         except (GoneError, ConflictedError) as error:
             return Skipped(f"the pod is gone: {error}")
         return Applied()
-
-
-def _path(pod: Json) -> str:
-    return f"{pods(pod['metadata']['namespace'])}/{pod['metadata']['name']}"

@@ -92,6 +92,14 @@ def gated(pod: Json) -> bool:
     return any(g["conditionType"] == GATE for g in gates) and not _holds(pod, GATE)
 
 
+def opened(resident: bool) -> Json:
+    """The gate's condition once it is open, with the reason."""
+    reason, text = ("AdaptersResident", "every adapter of its slot is resident") if resident else (
+        "Opened", "opened before every adapter was resident: the deadline is over, or the fleet was detached"
+    )  # fmt: skip
+    return {"type": GATE, "status": "True", "reason": reason, "message": text}
+
+
 def _holds(found: Json, condition: str) -> bool:
     conditions = found.get("status", {}).get("conditions") or []
     return any(c["type"] == condition and c["status"] == "True" for c in conditions)
