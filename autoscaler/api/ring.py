@@ -53,7 +53,7 @@ async def ring(
     epoch, body = last
     headers = {"ETag": f'"{epoch}"', "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
     if "gzip" in accept_encoding and len(body) >= _GZIP_FROM_BYTES:
-        return Response(gzip.compress(body, 6), 200, headers | {"Content-Encoding": "gzip"}, MEDIA_TYPE)
+        return Response(_packed(body), 200, headers | {"Content-Encoding": "gzip"}, MEDIA_TYPE)
     return Response(body, 200, headers, MEDIA_TYPE)
 
 
@@ -115,6 +115,12 @@ def _moves_of(epoch: int, body: bytes, moves: tuple[Move, ...], limit: int) -> d
 def _moved(before: bytes, after: bytes) -> tuple[Move, ...]:
     """Epochs do not change: what one moved is worked out once."""
     return ring_diff(decode(before), decode(after))
+
+
+@functools.lru_cache(maxsize=8)
+def _packed(body: bytes) -> bytes:
+    """A snapshot of 100,000 adapters takes a tenth of a second to compress: once an epoch, not once a router."""
+    return gzip.compress(body, 6)
 
 
 def _epoch(tag: str) -> int:
