@@ -51,7 +51,7 @@ def lines(
             title=None,
             sort=list(columns.values()),
             scale=alt.Scale(domain=list(columns.values()), range=colours),
-            legend=alt.Legend(orient="top") if len(columns) > 1 else None,
+            legend=alt.Legend(orient="top", columns=2) if len(columns) > 1 else None,
         ),
         strokeDash=alt.StrokeDash("what:N", sort=list(columns.values()), legend=None),
         tooltip=[alt.Tooltip("at:T", format="%H:%M:%S", title="at"), "what:N", alt.Tooltip("value:Q", format=".3~s")],

@@ -18,7 +18,7 @@ CSS = """
 [data-testid="stMainBlockContainer"] { padding: 3.4rem 2.2rem 3rem; max-width: 1320px; }
 [data-testid="stMainBlockContainer"] h1 { font-size: 1.9rem; padding: .3rem 0 .7rem; }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
-[class*="st-key-figures"] { display: grid !important; gap: .75rem; grid-auto-rows: 1fr;
+[class*="st-key-figures"] { display: grid !important; gap: .75rem;
   grid-template-columns: repeat(auto-fit, minmax(175px, 1fr)); }
 .st-key-figures_fleet { grid-template-columns: repeat(auto-fit, minmax(205px, 1fr)) !important; }
 [class*="st-key-figures"] > div, [class*="st-key-figures"] [data-testid="stMetric"] {

@@ -22,7 +22,7 @@ from playwright.sync_api import Browser
 from tests.dashboard.recorded_api import RecordedApi, recorded, serving
 from tests.e2e.test_dashboard import NOISY, PAGES, chromium, dashboard
 
-LOOKS = 20
+LOOKS = 10
 PATIENCE_MS = 180_000.0
 WIDTHS = (1280, 400)
 SHOWN_ON = {"": "thrash", "adapter-thrash": "thrash", "noisy-neighbours": "noisy"}  # the others: managed
