@@ -72,8 +72,10 @@ def test_a_move_sends_its_endpoints_and_its_route_and_nothing_else() -> None:
 
 def test_another_first_owner_changes_only_the_route() -> None:
     cut = Cut()
-    peer = asking(cut.resources(ring(exceptions={"a0": ("s0000", "s0001")}), frozenset(), Mode.RING))
-    responses = told(peer, cut.resources(ring(exceptions={"a0": ("s0001", "s0000")}), frozenset(), Mode.RING), 2)
+    few = {"warm": ("a0", "a1")}  # a small fleet, which lists its calm adapters too
+    peer = asking(cut.resources(ring(exceptions={"a0": ("s0000", "s0001")}, **few), frozenset(), Mode.RING))
+    after = ring(exceptions={"a0": ("s0001", "s0000")}, **few)
+    responses = told(peer, cut.resources(after, frozenset(), Mode.RING), 2)
     sent = {x.name for r in responses if r.type_url == HOST for x in r.resources}
     assert sent == {f"fleet/{domain_of('a0')}"}
 

@@ -20,6 +20,7 @@ from autoscaler.connectors.envoy.resources import (
     endpoints,
     files_in,
     routes,
+    spread_names,
     subset_names,
 )
 from autoscaler.ring.owners import Ring
@@ -165,3 +166,12 @@ def test_the_preference_falls_on_the_first_of_any_hosts(slots: list[int], turn: 
     assert _host_of(preference_key(keys), points, owners) == keys[0]
     assert len(points) >= 64, "Envoy's ring has at least 64 points, the same number for each host"
     assert len(set(Counter(owners).values())) == 1
+
+
+def test_an_adapter_whose_load_made_it_an_exception_is_spread_over_its_owners() -> None:
+    names = tuple(f"a{i}" for i in range(9))
+    busy = {"a0": ("s0000", "s0001"), "a1": ("s0002",)}
+    assert spread_names(replace(snapshot(), warm=names, exceptions=busy)) == {"a0"}
+    listed = dict.fromkeys(names, ("s0000", "s0001")) | {"a8": ("s0000", "s0001", "s0002")}
+    assert spread_names(replace(snapshot(), warm=names, exceptions=listed)) == {"a8"}
+    assert spread_names(replace(snapshot(), warm=names, exceptions=busy, choice=Choice.LEAST)) == frozenset()
