@@ -176,9 +176,9 @@ def measure(count: int, tenants: int, seconds: float, tick_s: float) -> dict[str
 
 
 def _settle(controller: Controller, engines: Engines) -> float:
-    """Until no adapter was loaded and no epoch was published for a minute."""
+    """Until a ring is there, and no adapter was loaded and no epoch was published for a minute."""
     began, since, last = time.monotonic(), time.monotonic(), (-1, -1)
-    while time.monotonic() - since < 60:
+    while last[1] < 1 or time.monotonic() - since < 60:
         now = engines.loaded, controller.ask("/v1/fleets/fleet")["epoch"]
         if now != last:
             last, since = now, time.monotonic()
