@@ -292,10 +292,8 @@ def _until(condition: Callable[[], bool], timeout_s: float, every_s: float = 0.2
 def _say(result: dict[str, Any]) -> None:
     print(f"{result['tenants']:,} tenants, {result['replicas']} replicas; medians of {RUNS}")
     for name, figures in result["pages"].items():
-        print(
-            f"  {name:<18} first paint {figures['first_paint_s']:.2f} s, interaction {figures['interaction_s']:.2f} s"
-        )
-    print(f"  plain st.dataframe first paint {result['plain_dataframe']['first_paint_s']:.2f} s")
+        print(f"  {name:<18} {_paint(figures)}, interaction {figures['interaction_s']:.2f} s")
+    print(f"  plain st.dataframe {_paint(result['plain_dataframe'])}")
     if not (seen := result.get("viewers")):
         return
     print(
