@@ -22,6 +22,7 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "churn zipf-poisson": ("churn", "--workload", "zipf-poisson"),
     "churn alternating": ("churn", "--workload", "alternating"),
     "engines": ("engines",),
+    "fleet": ("fleet", "--quick", "--adapters", "300"),
     "dashboard": ("dashboard",),
     "forecast": ("forecast",),
     "calibration": ("calibration",),

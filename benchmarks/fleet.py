@@ -23,7 +23,7 @@ import numpy as np
 
 from autoscaler.simulator.fleet.tables import Level
 from autoscaler.simulator.strategies.search import Figures, Job, Results, best, climb, keeps_slo, run_jobs
-from benchmarks.fleet_cases import BURST_LOAD, NAMES, Maker, Regime, Size, shipped
+from benchmarks.fleet_cases import BURST_LOAD, NAMES, Maker, Regime, Size, replica_seconds_per_cpu_s, shipped
 
 _TOKENS_PER_REQUEST = (400 + 120) * math.exp(0.25)  # of the generator: two log-normal factors of sigma .5
 _QUICK = Size(replicas=4, seconds=1800.0, slots=(64,), seeds=2, static_s=120.0, steps=4)
@@ -55,7 +55,8 @@ class Race:
         knees = {name: self._knee(name, slots, ideal_rps) / ideal_rps for name in _ROUTED}
         out: dict[str, Any] = {
             "adapters": self._regime.adapters, "host": self._regime.host, "kernels": self._regime.kernels,
-            "level": str(self._maker.level), "ideal_rps": ideal_rps, "knee": knees,
+            "level": str(self._maker.level), "ideal_rps": ideal_rps,
+            "replica_s_per_cpu_s": replica_seconds_per_cpu_s(), "knee": knees,
         }  # fmt: skip
         out |= self._between(knees, ideal_rps, slots)
         out["burst"] = self._burst(ideal_rps, slots)

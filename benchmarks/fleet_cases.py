@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import process_time
 
 from autoscaler.cli.policies import read_policy, shipped_policy
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.words import Overflow
 from autoscaler.simulator.engine.profile import EngineLimits
-from autoscaler.simulator.fleet.tables import Level
+from autoscaler.simulator.fleet.tables import Level, least_requests
 from autoscaler.simulator.strategies.catalogue import Settings, strategies
+from autoscaler.simulator.strategies.peers import POOL
+from autoscaler.simulator.strategies.run import Stage
 from autoscaler.simulator.strategies.scenario import Scenario, Traffic
 from autoscaler.simulator.strategies.search import Job
 from autoscaler.simulator.traffic import Burst, GeneratorSettings
@@ -129,6 +132,23 @@ class Maker:
     def usual(self, name: str) -> Settings:
         """A setting for fixed fleets, where only routing matters."""
         return strategies(self.policy, self.capacity_tokens_per_s, self.level)[name].usual
+
+
+def replica_seconds_per_cpu_s(replicas: int = 8, seconds: float = 300.0) -> float:
+    """Simulated replica-seconds per second of one core, at about 64 running requests a replica; compiled before."""
+    generator = GeneratorSettings(adapters=64, rate_rps=7.0 * replicas, output_tokens=200.0)
+    scenario = Scenario(
+        Traffic(generator=generator), f"{PROFILE}-recent", EngineLimits(64, 64), seconds, 60.0
+    ).static(replicas)  # fmt: skip
+    spent_s = []
+    for _ in range(2):
+        stage = Stage(scenario)
+        stage.platform.resize(POOL, replicas, now=True)
+        stage.engines.route(least_requests(list(range(replicas)), 64, 0))
+        began_s = process_time()
+        stage.play()
+        spent_s.append(process_time() - began_s)
+    return replicas * seconds / min(spent_s)
 
 
 def shipped() -> FleetPolicy:

@@ -1,5 +1,7 @@
 """No request is lost, whatever routes it, and whatever starts, ends and goes back meanwhile."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from autoscaler.simulator.fleet.core import layout as b
 from autoscaler.simulator.fleet.core.layout import Table
 from autoscaler.simulator.fleet.engines import EngineFleet, LostRequestError, PlacesFullError
 from autoscaler.simulator.fleet.stream import ArrivalStream
+from autoscaler.simulator.traffic import Arrivals
 from tests.simulation.fleet.builders import LIMITS, arrivals, fleet, play, poisson
 
 NAMES = [f"adapter-{i}" for i in range(6)]
@@ -134,3 +137,22 @@ def test_time_does_not_go_back() -> None:
     with pytest.raises(ValueError, match="time went back"):
         one.run(ArrivalStream([]), 1.0)
     assert one.now_s == 2.0
+
+
+def test_a_long_trace_takes_no_more_memory_than_a_short_one() -> None:
+    drawn = 0
+
+    def chunks() -> Iterator[Arrivals]:
+        nonlocal drawn
+        for number in range(300):
+            drawn += 1
+            yield arrivals((number + np.arange(20) / 20).tolist())
+
+    one, stream = fleet(2), ArrivalStream(chunks())
+    one.route(tables.round_robin([0, 1], 6))
+    one.run(stream, 20.0)
+    assert drawn == 21  # the one that is being read, and no other
+    sizes = [array.nbytes for array in (*one.fleet, *one.engines)]
+    one.run(stream, 300.0)
+    assert [array.nbytes for array in (*one.fleet, *one.engines)] == sizes
+    assert len(stream._held) <= 1
