@@ -14,13 +14,13 @@ RUN python -m venv /opt/build && python -m venv /opt/lora-autoscaler
 RUN sed -e '/--hash/d' -e 's/ \\$//' requirements.lock > constraints.txt
 RUN /opt/build/bin/pip install --quiet --dry-run --ignore-installed --report tools.json -c constraints.txt hatchling
 RUN python image/locked.py tools.json requirements.lock > tools.lock
-RUN /opt/build/bin/pip install --quiet --no-cache-dir --require-hashes -r tools.lock
+RUN /opt/build/bin/pip install --quiet --require-hashes -r tools.lock
 RUN /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 RUN /opt/lora-autoscaler/bin/pip install --quiet --dry-run --report plan.json -c constraints.txt "lora-autoscaler[${EXTRA}] @ file://$(ls -d $PWD/dist/*.whl)"
 RUN python image/locked.py plan.json requirements.lock > image.lock
-RUN /opt/lora-autoscaler/bin/pip install --quiet --no-cache-dir --require-hashes -r image.lock
-RUN /opt/lora-autoscaler/bin/pip install --quiet --no-cache-dir --no-deps dist/*.whl
-RUN /opt/lora-autoscaler/bin/pip check && /opt/lora-autoscaler/bin/python -m compileall -q /opt/lora-autoscaler
+RUN /opt/lora-autoscaler/bin/pip install --quiet --require-hashes -r image.lock
+RUN /opt/lora-autoscaler/bin/pip install --quiet --no-deps dist/*.whl
+RUN /opt/lora-autoscaler/bin/pip check
 RUN /opt/lora-autoscaler/bin/pip uninstall --quiet --yes pip setuptools
 
 FROM ${PYTHON} AS runtime
