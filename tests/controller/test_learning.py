@@ -350,12 +350,14 @@ async def test_a_child_process_says_the_same_as_this_one_and_ends():
     child = await run_job("outlook", {"totals": totals}, hourly, hours=3)
     assert child == await here("outlook", {"totals": totals}, hourly, hours=3)
     assert len(child["outlooks"][0]["p90"]) == 3
-    with pytest.raises(JobError, match=r"a model needs 90, 1\.5 days") as told_so:
-        await run_job("train", {"rates": np.ones((10, 2), np.float32)}, SETTINGS)
-    assert told_so.value.expected
     with pytest.raises(JobError, match="its process ended with 1: KeyError: 'bake'") as broken:
         await run_job("bake", {"rates": np.ones((10, 2), np.float32)}, SETTINGS)
     assert not broken.value.expected
+
+
+def test_too_little_history_is_an_answer_and_no_failure():
+    told = done(packed("train", {"rates": np.ones((10, 2), np.float32)}, SETTINGS, {}))
+    assert "a model needs 90, 1.5 days" in told["refused"]
 
 
 @pytest.mark.slow
