@@ -11,9 +11,13 @@ from pathlib import Path
 
 
 def blocks(lock: str) -> dict[str, str]:
-    """Name -> its entry with all hashes."""
-    found = re.split(r"^(?=[A-Za-z0-9])", lock, flags=re.MULTILINE)
-    return {_normal(re.match(r"[A-Za-z0-9._-]+", entry)[0]): entry for entry in found if "==" in entry}  # type: ignore[index]
+    """Name -> its entries with all hashes: a name may have one for each range of Python versions."""
+    found: dict[str, str] = {}
+    for entry in re.split(r"^(?=[A-Za-z0-9])", lock, flags=re.MULTILINE):
+        name = re.match(r"[A-Za-z0-9._-]+(?===)", entry)
+        if name:
+            found[_normal(name[0])] = found.get(_normal(name[0]), "") + entry
+    return found
 
 
 def planned(plan: str) -> set[str]:

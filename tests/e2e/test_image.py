@@ -74,3 +74,7 @@ def test_entries_of_the_lock_are_found_by_any_spelling_of_their_name() -> None:
     assert planned(plan) == {"prometheus-client"}
     assert blocks(lock)["prometheus-client"].endswith("--hash=sha256:aa\n")
     assert "pyyaml" in blocks(lock)
+    two = "".join(
+        f"numpy=={v} ; python_version {o} '3.12' \\\n    --hash=sha256:aa\n" for v, o in ((1, "<"), (2, ">="))
+    )
+    assert blocks(two) == {"numpy": two}
