@@ -99,7 +99,7 @@ def _rss_bytes(pid: int) -> int:
 
 def _handles(pid: int) -> int:
     try:
-        return len(os.listdir(f"/proc/{pid}/fd"))
+        return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return 0
 
