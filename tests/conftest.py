@@ -10,6 +10,9 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Several workers share the cores: a library's own threads would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A change is judged on the same examples every time; `make explore` looks for new ones, and what it finds is kept.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
