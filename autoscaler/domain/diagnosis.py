@@ -99,8 +99,8 @@ class TenantFinding:
         effect: as an aggressor, what its activity adds to others' TTFT; as a victim, what is added to its own.
         share: of its replicas' tokens, 0..1.
         others: the victims of an aggressor, the aggressors of a victim; worst first.
-        added_s: for each of an aggressor's `others`: seconds that its first tokens are later beside the aggressor than on
-            its own other owners now; NaN where it has none.
+        added_s: for each of an aggressor's `others`: seconds that its first tokens are later beside the aggressor than
+            on its own other owners now; NaN where it has none.
         harm: seconds of first-token lateness over the SLO, summed over requests, per second.
     """
 

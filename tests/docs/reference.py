@@ -38,8 +38,8 @@ Errors are `application/problem+json` (RFC 9457) with `title`, `status` and a `d
 an unknown token, 403 role or fleet, 404 with the nearest name, 409 and 412 conflicts, 413 a body above 64 KiB, 422 what
 is wrong with the request, 503 with `Retry-After`.
 
-What only a tick changes (status, tenants, adapters, groups, scores, costs, explanations) has the tick as its `ETag`; with
-`If-None-Match` it is answered 304 until the next one.
+What only a tick changes (status, tenants, adapters, groups, scores, costs, explanations) has the tick as its `ETag`;
+with `If-None-Match` it is answered 304 until the next one.
 
 Unknown numbers are `null`, never 0. Lists are `{items, next_cursor}`; give `next_cursor` back as `cursor` (as `since`
 for decisions).
