@@ -113,8 +113,9 @@ def place_adapters(scene: Scene, slots: SlotTable) -> Placed:
     if previous is None:
         return Placed(wish, choice, budget=budget)
     credit = _credit(previous, wish)
-    kept = within_budget(previous, wish, limits, budget + credit)
-    left = min(budget, budget + credit - kept.cost)
+    # An overdraft does not eat what new slots bring; what they leave is not kept.
+    kept = within_budget(previous, wish, limits, max(budget, 0.0) + credit if credit else budget)
+    left = budget - max(kept.cost - credit, 0.0)
     return Placed(kept.placement, choice, len(kept.moves), kept.cost, kept.deferred, left)
 
 

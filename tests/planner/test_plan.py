@@ -9,6 +9,7 @@ from autoscaler.domain.fleet import EngineLimits, Override, ReplicaState, Tier
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.planner import PlannerMemory, checkpoint, plan, restored
 from autoscaler.policy.groups import Engine
+from autoscaler.policy.steps import Ring as RingPolicy
 from autoscaler.policy.steps import TenantSlo
 from autoscaler.policy.words import Actuation, Isolation, Mode
 from autoscaler.ring import MemberState, Ring, ring_diff
@@ -270,3 +271,17 @@ def test_a_replica_whose_engine_was_not_heard_yet_does_not_shrink_the_others_pla
     world._change("warm-004", limits=EngineLimits())
     decided = world.tick()
     assert (before, decided.ring.placement.replication) == (2, 2)
+
+
+def test_a_replica_that_joins_brings_its_moves_whatever_is_left_of_the_churn_budget():
+    world = running(ring=RingPolicy(moves_per_hour=1))
+    world.memory = replace(world.memory, ring=replace(world.memory.ring, budget=-50.0))
+    world.groups["warm"] = replace(world.groups["warm"], current_replicas=5)
+    world._spawn("warm", 1, ready=True)
+    for _ in range(6):
+        world.tick()
+    held = world.memory.ring.placement
+    assert held is not None
+    fair = held.copies.sum() / 5
+    assert held.slot_residents[list(held.ranking.slots).index("s0004")] > 0.5 * fair
+    assert world.memory.ring.budget < 0

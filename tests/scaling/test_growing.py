@@ -100,6 +100,16 @@ def test_starting_replicas_stop_growth_by_pressure():
     assert (got.desired, got.reason) == (6, Reason.PENDING_REPLICAS)
 
 
+def test_a_first_answer_of_one_more_does_not_stand_while_the_queue_grows():
+    """4 serve, 1 starts, 16 are needed: 6 for now, half as many again as serve; then it waits for them."""
+    ready, coming = replicas(4, signals(waiting=20)), replicas(1, SILENT, state=ReplicaState.STARTING, first=4)
+    got = warm(5, ready + coming)
+    assert (got.recommended, got.desired, got.reason) == (16, 6, Reason.PENDING_REPLICAS)
+    assert "6 for now" in got.trail[-1].message
+    then = warm(6, ready + coming + replicas(1, SILENT, state=ReplicaState.STARTING, first=5))
+    assert then.desired == 6
+
+
 def test_starting_replicas_do_not_stop_growth_that_a_forecast_asks_for():
     seen = replicas(4) + replicas(2, SILENT, state=ReplicaState.STARTING, first=4)
     got = warm(6, seen, demand(6000.0))

