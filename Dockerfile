@@ -1,6 +1,6 @@
 # Two images from one file: `docker build --target controller .` and `docker build --target dashboard .`. What goes in
 # is what requirements.lock has, by hash; the controller has neither Streamlit nor the simulator's Envoy.
-ARG PYTHON=docker.io/library/python:3.11.14-slim-bookworm
+ARG PYTHON=python:3.11.14-slim-bookworm
 
 FROM ${PYTHON} AS build
 ARG EXTRA=kubernetes
