@@ -95,8 +95,8 @@ class Controller(Server):
 
     def token(self) -> str:
         """The operator's token, as the process printed it last."""
-        line = next(line for line in reversed(self.log.read_text().splitlines()) if "operator " in line)
-        return line.partition("operator ")[2].split()[0]
+        *_, last = self.log.read_text().split("tokens of this process: operator ")
+        return last.split()[0]
 
     def ask(
         self,
