@@ -84,6 +84,7 @@ def test_commands_carry_the_token_and_raise_where_nobody_hears(managed: Recorded
         Api("http://127.0.0.1:9", "operator").change("DELETE", "fleets/local/tenants/a/override")
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(managed: RecordedApi):
     api = Api(managed.url, "reader")
     for number in range(MOST_ANSWERS + 20):

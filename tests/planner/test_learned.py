@@ -38,6 +38,7 @@ def ends(first: int, count: int) -> np.ndarray:
     return START_S + 60.0 * np.arange(first + 1, first + count + 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(closed=st.integers(0, 12), open_ticks=st.integers(0, 3), unheard=st.booleans())
 def test_history_joined_with_what_was_seen_is_what_would_be_remembered(closed: int, open_ticks: int, unheard: bool):

@@ -165,6 +165,7 @@ def test_what_was_given_up_heals_by_itself_and_its_stand_in_goes():
     assert "AdapterFailed/t004" not in conditions(decided)
 
 
+@pytest.mark.slow
 def test_an_adapter_that_nobody_loads_is_tried_on_a_bounded_number_of_replicas():
     world = fleet(replicas=8, ticks=0)
     world.refusals["*", "t004"] = ("503: the adapter store is away", True)
