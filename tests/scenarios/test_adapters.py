@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
+
 from autoscaler.domain.decisions import Grow, LoadAdapter, PublishRing, Reason, UnloadAdapter
 from autoscaler.domain.fleet import EngineLimits, ReplicaState, Tier
 from autoscaler.domain.observation import Catalogue
