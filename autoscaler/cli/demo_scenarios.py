@@ -20,6 +20,9 @@ RATE_RPS = 44.0
 CARRIED_RPS = 90.0
 """What client, Envoy and engines carry together on two cores with room to spare (`python -m benchmarks.engines`)."""
 
+CARRIED_TOKENS_PER_S = 12_000.0
+"""Generated tokens that eight of the demo's engines carry with room to spare; `thrash` asks for as many."""
+
 QUIET = 49
 """The adapter that falls silent once the fleet is managed, so that a demotion is seen."""
 
@@ -135,12 +138,14 @@ def _replayed(options: DemoOptions, sprayed_s: float, managed_s: float) -> Scena
 
 def _scale(trace: Trace, options: DemoOptions, seconds: float) -> float:
     """The share of the slice's requests that this machine carries."""
-    count = sum(len(c) for c in shaped(trace, start_s=options.start_s, duration_s=seconds * options.speed))
+    count, tokens = 0, 0
+    for chunk in shaped(trace, start_s=options.start_s, duration_s=seconds * options.speed):
+        count, tokens = count + len(chunk), tokens + int(chunk.output_tokens.sum())
     if not count:
         raise TraceError(
             f"{options.trace} has no request between {options.start_s:g} s and {seconds * options.speed:g} s on"
         )
-    return min(CARRIED_RPS * seconds / count, 1.0)
+    return min(CARRIED_RPS * seconds / count, CARRIED_TOKENS_PER_S * seconds / max(tokens, 1), 1.0)
 
 
 def _settings(rate_rps: float, bursts: tuple[Burst, ...] = (), adapters: int = ADAPTERS) -> GeneratorSettings:
