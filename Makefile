@@ -28,7 +28,7 @@ demo: setup ## the main job on this machine: a fleet suffers, then the controlle
 
 # Real parts share two cores with nobody else; what fails on a busy machine gets one second chance, and both are shown.
 test: setup parts ## every test, with the real parts
-	$(BIN)/pytest -q -n 2 -m 'not e2e' $(ARGS)
+	$(BIN)/pytest -q -n 2 -m 'not e2e' $(ARGS) || $(BIN)/pytest -q -m 'not e2e' --last-failed --last-failed-no-failures none $(ARGS)
 	$(BIN)/pytest -q -m e2e $(ARGS) || $(BIN)/pytest -q -m e2e --last-failed --last-failed-no-failures none $(ARGS)
 
 parts: setup ## the real parts that `test` runs: Debian packages when root, control plane, Prometheus 3, Helm, kubectl
