@@ -7,15 +7,10 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from autoscaler.domain.decisions import (
-    AssignSlot,
     DecisionRecord,
-    Drain,
-    Grow,
     LoadAdapter,
-    OpenGate,
     Outcome,
-    Shrink,
-    Undrain,
+    PlatformEffect,
     UnloadAdapter,
 )
 from autoscaler.domain.fleet import Group, LoadLedger, Override, PauseMode, Replica, ReplicaSignals, Router
@@ -102,7 +97,7 @@ class FleetActuator(Protocol):
         """Groups by name. Raises TemporaryError."""
         ...
 
-    async def apply(self, effect: Grow | AssignSlot | OpenGate | Drain | Undrain | Shrink) -> Outcome:
+    async def apply(self, effect: PlatformEffect) -> Outcome:
         """Do one effect; doing it again changes nothing."""
         ...
 

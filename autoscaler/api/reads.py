@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
-from autoscaler.api import render
+from autoscaler.api import render, render_fleet
 from autoscaler.api.asked import Cursor, Limit, Parts, Reader, View, cursor_after, read_cursor, require
 from autoscaler.api.problems import ProblemError
 from autoscaler.api.ticks import TickView, of_tick
@@ -26,13 +26,13 @@ async def fleets(request: Request, response: Response, parts: Parts, caller: Rea
     """Status of every fleet that the caller may see."""
     seen = [view for name, view in sorted(parts.views().items()) if caller.reaches(name)]
     of_tick(request, response, seen)
-    return render.listed(map(render.fleet, seen))
+    return render.listed(map(render_fleet.fleet, seen))
 
 
 @router.get("/fleets/{fleet}")
 async def fleet(view: TickView, caller: Reader) -> dict[str, Any]:
     """Mode, epoch, groups, tier counts, freshness of signals, conditions."""
-    return render.fleet(view)
+    return render_fleet.fleet(view)
 
 
 @router.get("/fleets/{fleet}/tenants")
@@ -132,7 +132,7 @@ async def adapter(view: TickView, caller: Reader, adapter: str) -> dict[str, Any
 @router.get("/fleets/{fleet}/groups")
 async def groups(view: TickView, caller: Reader) -> dict[str, Any]:
     """Groups with current, recommended, desired and ready replicas, and why."""
-    return render.listed(render.groups(view))
+    return render.listed(render_fleet.groups(view))
 
 
 @router.get("/fleets/{fleet}/overrides")

@@ -202,7 +202,8 @@ class UnloadAdapter:
     adapter: str
 
 
-Effect: TypeAlias = Grow | AssignSlot | LoadAdapter | OpenGate | PublishRing | Drain | Undrain | Shrink | UnloadAdapter
+PlatformEffect: TypeAlias = Grow | AssignSlot | OpenGate | Drain | Undrain | Shrink
+Effect: TypeAlias = PlatformEffect | LoadAdapter | PublishRing | UnloadAdapter
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from autoscaler.api.render import forecasting
+from autoscaler.api.render_fleet import forecasting
 from autoscaler.controller.jobs import JobError, done, packed, run_job
 from autoscaler.controller.learning import Learner
 from autoscaler.controller.recorder import Recorder

@@ -21,8 +21,8 @@ from autoscaler.ring.codec import encode
 from autoscaler.ring.owners import Ring
 from autoscaler.ring.snapshot import Choice, HotGroup, MemberState
 from autoscaler.simulator.http import Pump, SimulatedEngine
+from tests.e2e.envoy_bench import ADAPTERS, BASE, OPTIONS, Bench, move_under_load
 from tests.e2e.parts.processes import free_port
-from tests.e2e.test_envoy import ADAPTERS, BASE, OPTIONS, Bench, keep_asking
 
 
 class Asking(Bench):
@@ -92,17 +92,7 @@ async def test_a_move_is_a_few_bytes_and_costs_no_request(tmp_path: Path) -> Non
         await bench.publish(bench.snapshot(2, list(bench.engines), exceptions={"a00": ("s0000", "s0001")}))
         (peer,) = bench.server.peers.values()
         whole_bytes, peer.sent_bytes = peer.sent_bytes, 0
-        stop = asyncio.Event()
-        load = asyncio.create_task(keep_asking(bench, ADAPTERS, stop))
-        for epoch in range(3, 11):
-            await asyncio.sleep(0.15)
-            slots = ("s0002", "s0003") if epoch % 2 else ("s0000", "s0001")
-            await bench.publish(bench.snapshot(epoch, list(bench.engines), exceptions={"a00": slots}))
-        stop.set()
-        statuses = await load
-        await bench.new_hits()
-        await asyncio.gather(*(bench.ask("a00") for _ in range(20)))
-        served = (await bench.new_hits())["a00"]
+        statuses, served = await move_under_load(bench, 3)
     assert set(statuses) == {200}, statuses
     assert set(served) <= {"r0", "r1"}
     assert peer.sent_bytes / 8 < whole_bytes / 5, "its four endpoints and its route of everything"

@@ -21,8 +21,8 @@ from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.policy.steps import Signals
 from autoscaler.policy.words import SignalName
 from autoscaler.ports import Metrics
+from tests.e2e.envoy_bench import ADAPTERS, BASE, Bench, running
 from tests.e2e.parts.prometheus import PrometheusServer, Targets
-from tests.e2e.test_envoy import ADAPTERS, BASE, Bench, running
 
 CATALOGUE = Catalogue.of({a: (a, f"/adapters/{a}", "", 16) for a in ADAPTERS})
 WINDOW_S = 12.0

@@ -3,6 +3,7 @@
 It works on the JSON documents themselves, so that it also stands for a client in another language.
 """
 
+import functools
 import json
 import struct
 from math import ceil
@@ -48,6 +49,7 @@ def xxh64(data):
     return h ^ (h >> 32)
 
 
+@functools.cache
 def h(s):
     return xxh64(s.encode("utf-8"))
 

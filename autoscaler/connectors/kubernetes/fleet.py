@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
 
 from autoscaler.connectors.kubernetes import readings
 from autoscaler.connectors.kubernetes.cluster import (
@@ -45,6 +44,7 @@ from autoscaler.domain.decisions import (
     Grow,
     OpenGate,
     Outcome,
+    PlatformEffect,
     Shrink,
     Skipped,
     Undrain,
@@ -52,7 +52,6 @@ from autoscaler.domain.decisions import (
 from autoscaler.domain.fleet import Group, PauseMode, Replica, Tier
 from autoscaler.ports import PermanentError, TemporaryError
 
-Effect: TypeAlias = Grow | AssignSlot | OpenGate | Drain | Undrain | Shrink
 _ATTEMPTS = 4
 _PAYS_DELETION_COST = frozenset({"Deployment", "ReplicaSet"})
 
@@ -100,7 +99,7 @@ class KubernetesFleet:
         await self._refresh()
         return {f.group: self._group(f) for f in self._held()}
 
-    async def apply(self, effect: Effect) -> Outcome:
+    async def apply(self, effect: PlatformEffect) -> Outcome:
         """Do one effect. Raises TemporaryError, PermanentError."""
         match effect:
             case Grow():

@@ -114,10 +114,21 @@ def empty_state(
 
 def with_more_rows(state: EngineState, rows: int) -> EngineState:
     """The same state with `rows` more request rows; the other arrays are shared."""
-    old = len(state.request)
-    request = np.concatenate([state.request, np.zeros((rows, REQUEST_COLUMNS), np.int64)])
-    request[old:, R_NEXT] = np.arange(old + 1, old + rows + 1)
-    request[-1, R_NEXT] = state.request[0, FIRST_FREE]
-    request[0, FIRST_FREE] = old
-    request[0, FREE_ROWS] += rows
-    return state._replace(request=request)
+    return state._replace(request=with_more_free(state.request, rows, R_NEXT, FIRST_FREE, FREE_ROWS))
+
+
+def with_more_free(
+    table: NDArray[np.int64], rows: int, following: int, first_free: int, free_rows: int
+) -> NDArray[np.int64]:
+    """A table with `rows` more rows, all of them free.
+
+    Free rows are a list through the column `following`; row 0 holds its head in the column `first_free` and its length
+    in `free_rows`.
+    """
+    old = len(table)
+    longer = np.concatenate([table, np.zeros((rows, table.shape[1]), np.int64)])
+    longer[old:, following] = np.arange(old + 1, old + rows + 1)
+    longer[-1, following] = table[0, first_free]
+    longer[0, first_free] = old
+    longer[0, free_rows] += rows
+    return longer

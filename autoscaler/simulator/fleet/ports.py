@@ -17,6 +17,7 @@ from autoscaler.domain.decisions import (
     LoadAdapter,
     OpenGate,
     Outcome,
+    PlatformEffect,
     Shrink,
     Skipped,
     Undrain,
@@ -68,7 +69,7 @@ class SimulatedPlatform:
         """The groups with what their specs ask for."""
         return {n: Group(n, s.tier, s.replicas, s.tenant) for n, s in sorted(self._platform.specs.items())}
 
-    async def apply(self, effect: Grow | AssignSlot | OpenGate | Drain | Undrain | Shrink) -> Outcome:
+    async def apply(self, effect: PlatformEffect) -> Outcome:
         """Do one effect."""
         members = self._platform.members
         match effect:

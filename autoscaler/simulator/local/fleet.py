@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from autoscaler.domain.decisions import (
     Applied,
@@ -21,6 +21,7 @@ from autoscaler.domain.decisions import (
     Grow,
     OpenGate,
     Outcome,
+    PlatformEffect,
     Shrink,
     Skipped,
     Undrain,
@@ -29,8 +30,6 @@ from autoscaler.domain.fleet import EngineLimits, Group, Replica, ReplicaState, 
 from autoscaler.simulator.http.options import EngineOptions
 from autoscaler.simulator.http.pump import Pump
 from autoscaler.simulator.http.server import SimulatedEngine
-
-Effect: TypeAlias = Grow | AssignSlot | OpenGate | Drain | Undrain | Shrink
 
 _REVISION = "local"
 
@@ -96,7 +95,7 @@ class LocalFleet:
         """The groups with the replicas that their specs ask for."""
         return {n: Group(n, spec.tier, spec.replicas, spec.tenant) for n, spec in sorted(self._specs.items())}
 
-    async def apply(self, effect: Effect) -> Outcome:
+    async def apply(self, effect: PlatformEffect) -> Outcome:
         """Do one effect. Starts, drains and stops go on in the background, as a platform's do."""
         match effect:
             case Grow():

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaler.simulator.engine.layout import NONE
+from autoscaler.simulator.engine.layout import NONE, with_more_free
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -129,10 +129,4 @@ def empty_fleet(
 
 def with_more_open(state: FleetState, rows: int) -> FleetState:
     """The same state with room for `rows` more requests; the other arrays are shared."""
-    old = len(state.open)
-    table = np.concatenate([state.open, np.zeros((rows, OPEN_COLUMNS), np.int64)])
-    table[old:, O_NEXT] = np.arange(old + 1, old + rows + 1)
-    table[-1, O_NEXT] = state.open[0, FIRST_FREE]
-    table[0, FIRST_FREE] = old
-    table[0, FREE_ROWS] += rows
-    return state._replace(open=table)
+    return state._replace(open=with_more_free(state.open, rows, O_NEXT, FIRST_FREE, FREE_ROWS))

@@ -12,6 +12,8 @@ from autoscaler.simulator.engine import kernel
 from autoscaler.simulator.engine import layout as a
 from autoscaler.simulator.engine.compiled import compiled, internal
 from autoscaler.simulator.engine.layout import NONE, EngineState
+from autoscaler.simulator.engine.residency import view
+from autoscaler.simulator.engine.rows import release
 from autoscaler.simulator.fleet.core import layout as b
 from autoscaler.simulator.fleet.core.layout import FleetState, Table
 from autoscaler.simulator.fleet.core.routing import choose, draw
@@ -209,22 +211,15 @@ def drop_all(s: EngineState, f: FleetState, e: int) -> int:
             f.total[b.M_REFUSED] += int(one[b.O_ARRIVED] >= f.total[b.MEASURED_FROM])
             close(f, opened)
             dropped += 1
-    row = s.number[e, a.HEAD]
+    v = view(s, e)
+    row = v.number[a.HEAD]
     while row != NONE:
-        following = s.request[row, a.R_GLOBAL_NEXT]
-        _free(s, row)
+        following = v.request[row, a.R_GLOBAL_NEXT]
+        release(v, row)
         row = following
-    for i in range(s.number[e, a.RUNNING]):
-        _free(s, s.batch[e, i, a.B_ROW])
+    for i in range(v.number[a.RUNNING]):
+        release(v, v.batch[i, a.B_ROW])
     return dropped
-
-
-@internal
-def _free(s: EngineState, row: int) -> None:
-    s.request[row, a.R_STATE] = 0
-    s.request[row, a.R_NEXT] = s.request[0, a.FIRST_FREE]
-    s.request[0, a.FIRST_FREE] = row
-    s.request[0, a.FREE_ROWS] += 1
 
 
 @internal
