@@ -258,6 +258,7 @@ def _cluster(name: str, source: Callable[[str], Json], balancing: Json, assignme
             "eds_config": source(assignment),
         },
         "connect_timeout": "1s",
+        "outlier_detection": _UNREACHABLE,
         "preconnect_policy": {"per_upstream_preconnect_ratio": 1.5},
         "circuit_breakers": {"thresholds": [limits]},
         "track_cluster_stats": {"per_endpoint_stats": True},
@@ -299,6 +300,24 @@ def _reachable(members: Iterable[Member]) -> tuple[Member, ...]:
     return tuple(member for member in members if member.state is not MemberState.VACANT and member.address)
 
 
+# A dead replica has nothing in flight, so the bound on load likes it best until the ring lets go of it: one that cannot
+# be reached three times in a row is left alone for seconds, at most half of them. What engines answer does not count.
+_UNREACHABLE: Json = {
+    "split_external_local_origin_errors": True,
+    "consecutive_local_origin_failure": 3,
+    "base_ejection_time": "2s",
+    "max_ejection_time": "10s",
+    "max_ejection_percent": 50,
+    "interval": "1s",
+    **dict.fromkeys(
+        (
+            "enforcing_consecutive_5xx", "enforcing_consecutive_gateway_failure", "enforcing_success_rate",
+            "enforcing_local_origin_success_rate", "enforcing_failure_percentage",
+            "enforcing_failure_percentage_local_origin",
+        ),
+        0,
+    ),
+}  # fmt: skip
 # Nothing has reached the client yet when these retry, and a completion has no side effects: a dead replica costs a
 # connection attempt. 503 is an engine that says it is full or going: the next priority (a hot adapter's ring owners) is
 # tried.
