@@ -1,6 +1,7 @@
 """One controller process: what freezes it, what a restart remembers, and who else may use its port."""
 
 import asyncio
+import dataclasses
 import socket
 from pathlib import Path
 
@@ -125,6 +126,27 @@ async def test_successful_loads_are_timed(tmp_path: Path):
     name = "lora_autoscaler_adapter_load_seconds_count"
     assert own.metrics.registry.get_sample_value(name, {"fleet": "fleet"}) == len(loads) > 0
     await own.close()
+
+
+async def test_whoever_begins_to_lead_waits_for_no_tick(tmp_path: Path):
+    """A tick is an hour here: the successor's first one ends when it takes the lease."""
+    first, platform = service(tmp_path), Platform()
+    assert first.lease.renew(first.clock.now_s())
+    second = Service(
+        tmp_path / "state", Listen("127.0.0.1", free_port()), TokenTable(()), SystemClock(), lease_s=1.0
+    )  # fmt: skip
+    policy = dataclasses.replace(platform.world.policy, tick_interval_s=3600.0)
+    world = World(platform, platform, platform, RingHub(60.0), second.stores.overrides)
+    wanted, led = Wanted(policy, platform.world.catalogue), asyncio.Queue()
+    second.add_fleet("fleet", world, RingHub(60.0), lambda: wanted, (lambda view, _: led.put_nowait(view.leader),))
+    serving = asyncio.create_task(second.serve())
+    async with asyncio.timeout(60):
+        assert not await led.get()
+        await first.close()
+        assert await led.get()
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    await second.close()
 
 
 async def test_a_fleet_that_is_added_while_serving_ticks_as_well(tmp_path: Path):
