@@ -67,6 +67,7 @@ class Reason(StrEnum):
     NOTHING_TO_DO = "NothingToDo"
     # saved state holds places in this list: what is new goes to its end
     MERGE_ADVISED = "MergeAdvised"  # a stable hot tenant's adapter is worth merging; nothing is done about it
+    TENANTS_BOUNDED = "TenantsBounded"  # the fleet is full: routers bound each tenant, or cease to
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,13 @@ class Grow:
     group: str
     replicas: int
     tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Make a group's replicas anew from what they are made from by now, by its platform's own rolling update."""
+
+    group: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +210,7 @@ class UnloadAdapter:
     adapter: str
 
 
-PlatformEffect: TypeAlias = Grow | AssignSlot | OpenGate | Drain | Undrain | Shrink
+PlatformEffect: TypeAlias = Grow | Renew | AssignSlot | OpenGate | Drain | Undrain | Shrink
 Effect: TypeAlias = PlatformEffect | LoadAdapter | PublishRing | UnloadAdapter
 
 

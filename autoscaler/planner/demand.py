@@ -58,7 +58,7 @@ class Demand:
     """Columns over T tenants (`Catalogue.tenants`) and A adapters.
 
     Attributes:
-        forecast: rates at `horizons_s`: tiering's, growth's look-ahead, scale-in's.
+        forecast: rates at `horizons_s`: tiering's, growth's look-ahead, scale-in's, demotion's.
         bursts: onsets.
         tokens_per_request: each tenant's profile, the fleet's mean where it was never seen (T).
         rate_tokens_per_s: seen over the last window; NaN = unknown (T).
@@ -101,7 +101,8 @@ def foresee(observation: Observation, memory: DemandMemory | None, policy: Fleet
     ahead = (
         policy.forecast.horizon_s,
         policy.scaling.startup_s + policy.tick_interval_s,
-        policy.scaling.scale_in.horizon_s,
+        policy.scaling.scale_in_horizon_s,
+        policy.scaling.scale_in.horizon_s or max(policy.forecast.horizons_s, default=policy.forecast.horizon_s),
     )
     foreseen = forecast(remembered, ahead, now_s, settings)
     per_request = _filled(tokens, weight)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoscaler.domain.diagnosis import Basis, Place, PushedOut
 from autoscaler.domain.fleet import LoadFailure, Replica, ReplicaSignals, Tier
 from autoscaler.domain.observation import Observation
 from autoscaler.domain.signals import Fresh, Signal
@@ -143,6 +144,7 @@ def _adapter(name: str, known: _Known) -> Explanation:
         f"Its source is {catalogue.sources[row] or 'not given'}, its rank {rank or 'unknown'}, its tenant {tenant}.",
         f"Replicas that have it registered: {len(registered)} ({_listed(registered)}).",
         *(f"A load failed on {failure}" for failure in failures),
+        *(_pushed_out(p) for p in known.plan.diagnosis.pushed_out if p.adapter == name),
     ]
     tier = known.plan.tiers.tier(tenant)
     summary = f"{name} ({tier.upper()}) is served by {_owners(name, known)}; "
@@ -175,6 +177,7 @@ def _group(name: str, known: _Known) -> Explanation:
     finding = known.plan.diagnosis.groups.get(name)
     if finding is not None:
         facts += [text for text in (finding.message, finding.cure) if text]
+        facts += [f"{cure.kind.capitalize()}: {cure.message}." for cure in finding.cures]
     capacity = known.plan.scale.capacity.get(name)
     if capacity is not None and isinstance(capacity.tokens_per_s, Fresh):
         facts.append(f"One replica carries {capacity.tokens_per_s.value:.0f} tokens/s ({capacity.source}).")
@@ -208,6 +211,7 @@ def _replica(name: str, known: _Known) -> Explanation:
         f"{'its list is unknown' if replica.registered is None else f'{len(replica.registered)} are registered'}; "
         f"it has {replica.limits.max_loras} adapter slots and {replica.limits.max_cpu_loras} places in host memory.",
         _gauges(replica),
+        *[f"{p.adapter}: {_pushed_out(p)}" for p in known.plan.diagnosis.pushed_out if name in p.replicas][:3],
     ]
     finding = known.plan.diagnosis.replicas.get(name)
     why: tuple[str, ...] = ()
@@ -224,6 +228,25 @@ def _replica(name: str, known: _Known) -> Explanation:
         tuple(facts),
         (change,),
     )
+
+
+_HOW_KNOWN = {
+    Basis.SEEN: "seen; there may be more between two looks",
+    Basis.COUNTED: "the engine counts loads, request rates tell whose",
+    Basis.ESTIMATED: "estimated from request rates and adapter slots",
+}
+
+
+def _pushed_out(found: PushedOut) -> str:
+    """How often others push an adapter out, and who."""
+    where = "adapter slots" if found.place is Place.SLOT else "host memory"
+    by = ", ".join(f"{name or 'one of several at once'} {share:.0%}" for name, share in found.by)
+    text = f"Pushed out of {where} about {found.per_hour:,.0f} times an hour ({_HOW_KNOWN[found.basis]})"
+    text += f", by {by}." if by else "."
+    if found.without_per_hour is not None:
+        before, after = found.without_per_hour
+        text += f" Served elsewhere, {before:,.0f} loads an hour on its replicas would be {after:,.0f}."
+    return text
 
 
 def _gauges(replica: Replica) -> str:

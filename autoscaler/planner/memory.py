@@ -62,6 +62,7 @@ class PlannerMemory:
     scaling: ScalingMemory = field(default_factory=ScalingMemory)
     ring: RingMemory = field(default_factory=RingMemory)
     conditions_s: Mapping[str, float] = field(default_factory=dict)
+    full_at_s: float | None = None
 
 
 def checkpoint(memory: PlannerMemory) -> str:

@@ -12,21 +12,26 @@ import numpy as np
 import xxhash
 
 from autoscaler.diagnosis import diagnose
-from autoscaler.domain.decisions import Condition, Effect, Grow, Reason, Shrink
+from autoscaler.domain.decisions import Condition, Effect, Grow, Reason, Renew, Shrink
 from autoscaler.domain.diagnosis import Diagnosis
-from autoscaler.domain.fleet import Override
+from autoscaler.domain.fleet import Override, PauseMode
 from autoscaler.domain.observation import Observation
 from autoscaler.domain.signals import Missing
 from autoscaler.planner.approval import Proposal, approved_scale, approved_tiers, stand
 from autoscaler.planner.demand import Demand, foresee
+from autoscaler.planner.fairness import fairness, full_at_s
 from autoscaler.planner.memory import PlannerMemory
 from autoscaler.planner.merging import MergeAdvice, merge_advice
-from autoscaler.planner.ring_step import RingPlan, plan_ring
+from autoscaler.planner.ring_step import RingPlan, as_published, plan_ring
 from autoscaler.planner.views import WARM_GROUP, scale_view, tier_view
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.words import Actuation, Mode
 from autoscaler.scaling import ScalePlan, capacity_of, decide_scale
 from autoscaler.tiering import TierPlan, decide_tiers
+
+OVERDRAFT = 25.0
+"""Moves. A removal brings the moves that it needs, and a replica is dearer than a load: while the ring spends its budget
+as it comes, a removal need not wait for a moment in which some is left; an overdraft beyond this it waits for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +92,7 @@ def plan(
     proposals: list[Proposal] = []
     if policy.mode is Mode.PROPOSE:
         tiers, tiering_memory = approved_tiers(tiers, tiering_memory, memory.tiering, approvals, proposals)
-    churn_left = memory.ring.budget is None or memory.ring.budget > 0
+    churn_left = memory.ring.budget is None or memory.ring.budget > -OVERDRAFT
     scaling_view = scale_view(observation, demand, diagnosis, tiers, policy, churn_left)
     scale, scaling_memory = decide_scale(scaling_view, policy, memory.scaling, now_s)
     platform = observation.freshness.get("replicas")
@@ -98,7 +103,11 @@ def plan(
         scale = approved_scale(scale, approvals, proposals)
     elsewhere = policy.actuation is Actuation.EXPORT or policy.mode is Mode.ADVISE
     acted_on = _standing(scale, "counts are not changed by this controller", Reason.MODE) if elsewhere else scale
-    ring, ring_memory = plan_ring(observation, policy, demand, tiers, acted_on, memory.ring)
+    ring_before = as_published(observation, memory.ring)
+    bounded = ring_before.published is not None and ring_before.published.fairness is not None
+    full_s = full_at_s(scale, diagnosis, memory.full_at_s, bounded, now_s)
+    bound = fairness(policy, observation.catalogue, full_s, now_s)
+    ring, ring_memory = plan_ring(observation, policy, demand, tiers, acted_on, ring_before, bound)
     grows, waiting = _grows(observation, acted_on, policy) if unseen is None else ((), (_unreadable(unseen),))
     found = (*waiting, *tiers.conditions, *scale.conditions, *ring.conditions, *_noticed(observation))
     conditions, since_s = _dated(found, memory.conditions_s, now_s)
@@ -115,7 +124,12 @@ def plan(
         ring=ring,
         effects=()
         if unseen
-        else (*grows, *(e for e in ring.effects if not isinstance(e, Shrink)), *_shrinks(ring, acted_on)),
+        else (
+            *grows,
+            *_renewals(observation),
+            *(e for e in ring.effects if not isinstance(e, Shrink)),
+            *_shrinks(ring, acted_on),
+        ),
         proposals=tuple(proposals),
         conditions=conditions,
         merges=merge_advice(tiers, scale, observation.catalogue, policy, now_s),
@@ -123,7 +137,9 @@ def plan(
     # Advice is not acted on, so the ring that it leads to never comes to be: each advice starts from what is.
     kept_ring = memory.ring if policy.mode is Mode.ADVISE else ring_memory
     kept_scaling = scaling_memory if unseen is None else memory.scaling
-    return decided, PlannerMemory(demand_memory, diagnosis_memory, tiering_memory, kept_scaling, kept_ring, since_s)
+    return decided, PlannerMemory(
+        demand_memory, diagnosis_memory, tiering_memory, kept_scaling, kept_ring, since_s, full_s
+    )
 
 
 def _unreadable(platform: Missing) -> Condition:
@@ -157,6 +173,12 @@ def _grows(
             text = f"{name} waits for {short} replicas: budget.maxReplicasTotal {most} is full until others have gone"
             waiting.append(Condition(f"BudgetFull/{name}", text))
     return tuple(grows), tuple(waiting)
+
+
+def _renewals(observation: Observation) -> Iterable[Renew]:
+    """Groups whose turn it is to follow what they are made from, unless somebody stopped them."""
+    turn = (g for _, g in sorted(observation.groups.items()) if g.outdated and not g.blocked)
+    return (Renew(g.name) for g in turn if g.pause is not PauseMode.ALL)
 
 
 def _shrinks(ring: RingPlan, scale: ScalePlan) -> tuple[Shrink, ...]:

@@ -32,6 +32,7 @@ from autoscaler.planner.scene import Scene
 from autoscaler.planner.views import WARM_GROUP
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.ring import (
+    Fairness,
     MemberState,
     Placement,
     Ring,
@@ -92,10 +93,16 @@ class RingPlan:
 
 
 def plan_ring(
-    observation: Observation, policy: FleetPolicy, demand: Demand, tiers: TierPlan, scale: ScalePlan, memory: RingMemory
+    observation: Observation,
+    policy: FleetPolicy,
+    demand: Demand,
+    tiers: TierPlan,
+    scale: ScalePlan,
+    memory: RingMemory,
+    fairness: Fairness | None = None,
 ) -> tuple[RingPlan, RingMemory]:
-    """Decide slots, placement, snapshot, and the effects that lead there."""
-    before = _as_published(observation, memory)
+    """Decide slots, placement, snapshot, and the effects that lead there. `fairness`: the bound it should carry."""
+    before = as_published(observation, memory)
     published, published_at_s = before.published, before.published_at_s
     memory = before
     going = departing.back_on_ring(memory.departures, _active(published))
@@ -113,6 +120,8 @@ def plan_ring(
     readable = _readable(observation)
     # What cannot be read back cannot be followed by anything: nothing is published, and nobody drains, until it can.
     snapshot = _snapshot(scene, membership, placed) if readable else published
+    if readable and snapshot is not None:
+        snapshot = replace(snapshot, fairness=fairness)
     changed = snapshot is not None and snapshot != published
     epoch, body = _epoch(published), before.body
     if changed and snapshot is not None:
@@ -130,7 +139,7 @@ def plan_ring(
         slots=slots,
         residency=residency,
         departures=departures,
-        trail=_trail(scene, events, placed, joining, epoch if changed else None),
+        trail=_trail(scene, events, placed, joining, snapshot if changed else None),
         effects=(
             *_assignments(scene, slots),
             *_loads(scene, slots, residency),
@@ -139,7 +148,7 @@ def plan_ring(
             *(departing.effects(observation, scale, departures, acks, policy.ring.drain_timeout_s) if readable else ()),
             *(_unloads(scene, residency) if readable and acks.of(epoch, published_at_s) and not changed else ()),
         ),
-        conditions=(*([lag] if lag else []), *_load_failures(observation, residency)),
+        conditions=(*([lag] if lag else []), *_bounded(snapshot), *_load_failures(observation, residency)),
         published=changed,
     )
     unseen = observation.freshness.get("replicas")
@@ -174,7 +183,7 @@ def _readable(observation: Observation) -> bool:
     return isinstance(observation.freshness.get("publisher", Fresh(0.0)), Fresh)
 
 
-def _as_published(observation: Observation, memory: RingMemory) -> RingMemory:
+def as_published(observation: Observation, memory: RingMemory) -> RingMemory:
     """The memory with what is published, as it was read back.
 
     A write that failed, another leader's ring (which may bear the same epoch), or one from before a restart is taken
@@ -279,6 +288,14 @@ def _unloads(scene: Scene, residency: Residency) -> Iterable[UnloadAdapter]:
     )  # fmt: skip
 
 
+def _bounded(snapshot: RingSnapshot | None) -> Iterable[Condition]:
+    """`TenantsBounded` while routers refuse what is beyond a tenant's bound."""
+    if snapshot is not None and snapshot.fairness is not None:
+        most = snapshot.fairness.max_in_flight
+        text = f"the warm group is full and may not grow: routers answer 429 beyond {most} requests in flight a tenant"
+        yield Condition("TenantsBounded", text)
+
+
 def _load_failures(observation: Observation, residency: Residency) -> Iterable[Condition]:
     """`AdapterFailed/<id>`, in the engine's own words, where replicas were given up for what they should hold."""
     on: dict[str, list[str]] = {}
@@ -297,7 +314,7 @@ def _trail(
     events: Iterable[tuple[str, SlotEvent]],
     placed: Placed,
     joining: Mapping[str, float],
-    epoch: int | None,
+    changed: RingSnapshot | None,
 ) -> Trail:
     steps = [Step(_REASON_OF[event], slot, f"slot {slot}: {event.value.lower()}") for slot, event in events]
     before = scene.before.placement
@@ -314,6 +331,13 @@ def _trail(
     if waiting:
         text = f"replicas that load their adapters before they join: {len(waiting)} ({', '.join(waiting[:5])})"
         steps.append(Step(Reason.AWAITING_RESIDENCY, len(waiting), text))
-    if epoch is not None and not steps:
-        steps.append(Step(Reason.TIERS_CHANGED, epoch, "tiers, groups or the catalogue changed what routers may name"))
+    bound, published = None if changed is None else changed.fairness, scene.before.published
+    if changed is not None and bound != (None if published is None else published.fairness):
+        most = "bound off" if bound is None else bound.max_in_flight
+        text = f"requests in flight that a tenant may have through one router: {most}"
+        steps.append(Step(Reason.TENANTS_BOUNDED, most, text))
+    if changed is not None and not steps:
+        steps.append(
+            Step(Reason.TIERS_CHANGED, changed.epoch, "tiers, groups or the catalogue changed what routers may name")
+        )
     return tuple(steps) or (Step(Reason.NOTHING_TO_DO, _epoch(scene.before.published), "members and placement stand"),)

@@ -47,7 +47,7 @@ def tier_view(
         rate_tokens_per_s=demand.rate_tokens_per_s,
         mean_tokens_per_s=demand.mean_tokens_per_s,
         upper_tokens_per_s=demand.upper_tokens_per_s,
-        later_upper_tokens_per_s=demand.forecast.p90[2] * demand.tokens_per_request,
+        later_upper_tokens_per_s=demand.forecast.p90[3] * demand.tokens_per_request,
         known=demand.forecast.known,
         burst=demand.bursts.active,
         slo_missed=demand.slo_missed,
@@ -130,6 +130,8 @@ def _group_demand(
     traffic = observation.freshness.get("traffic", UNSEEN)
     base = observation.traffic.base_tokens_per_s
     base_tokens = base.value if isinstance(base, Fresh) else 0.0
+    seen = np.bincount(group_of, demand.rate_tokens_per_s, len(names))
+    still_seen = float(demand.rate_tokens_per_s[still_on_ring].sum())
     result = {}
     for name, i in index.items():
         on_ring = extra if name == WARM_GROUP else np.zeros_like(extra)
@@ -142,6 +144,7 @@ def _group_demand(
             now_tokens_per_s=_signal(pooled.p90[1, i] + on_ring[1] + plus, demand, traffic),
             horizon_tokens_per_s=_over_horizon(_signal(later + on_ring[2] + plus, demand, traffic), requests[i]),
             requests_per_s=_requests(requests[i], observation.traffic.base_requests_per_s, name, traffic),
+            seen_tokens_per_s=_seen(seen[i] + (still_seen if name == WARM_GROUP else 0.0) + plus, traffic),
             horizon_by="by the group's daily season" if later > pooled_tokens else "",
         )
     return result
@@ -161,6 +164,12 @@ def group_rows(tiers: TierPlan, hot: Mapping[str, str], policy: FleetPolicy) -> 
     for i, (_, tenant) in enumerate(hot.items(), len(names) - len(hot)):
         group_of[tiers.row[tenant]] = i
     return names, group_of
+
+
+def _seen(tokens_per_s: float, traffic: Signal) -> Signal:
+    if not isinstance(traffic, Fresh):
+        return traffic
+    return Missing(_SOME_UNKNOWN) if math.isnan(tokens_per_s) else Fresh(float(tokens_per_s), traffic.age_s)
 
 
 def _over_horizon(upper_tokens_per_s: Signal, requests_per_s: float) -> Signal:

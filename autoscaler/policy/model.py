@@ -85,7 +85,7 @@ class FleetPolicy:
     fairness: Fairness | None = key(
         Either("none", Section(Fairness)),
         None,
-        "Bounds per tenant once the fleet is at its maximum; `none`: routers refuse nobody.",
+        "Bounds per tenant while the warm group saturates at its maximum; `none`: routers refuse nobody.",
         effect="whom routers refuse at the maximum of replicas",
     )
 

@@ -166,7 +166,12 @@ class ScaleIn:
     margin_ratio: float = key(
         Number(0, 1), 0.1, "What must be left free under the target after the removal.", name="margin"
     )
-    horizon_s: float = key(Duration(1), 3600.0, "The forecast's upper band over so long must fit what remains.")
+    horizon_s: float | None = key(
+        Either("auto", Duration(1)),
+        None,
+        "The load's upper band over so long must fit what remains; `auto`: twice `startup`, at least `stabilisation`.",
+        effect="how far ahead a replica must be of no use before it goes; longer: fewer changes, more replica-hours",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +226,12 @@ class Scaling:
         SlotShortage.HOLD,
         "`grow`: add replicas where adapter slots are short and nothing is left to demote. `hold`: say so only.",
     )
+
+    @property
+    def scale_in_horizon_s(self) -> float:
+        """How far ahead a replica must be of no use before it goes: coming back would cost a start."""
+        stated = self.scale_in.horizon_s
+        return max(2.0 * self.startup_s, self.scale_in.stabilisation_s, 1.0) if stated is None else stated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,9 +348,13 @@ class Diagnosing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fairness:
-    """At the maximum of replicas, routers bound each tenant before all suffer."""
+    """While the warm group saturates and may not grow, routers bound each tenant before all suffer."""
 
     max_in_flight_per_tenant: int = key(
-        Integer(1, 1_000_000), 64, "Requests that one tenant may have in flight while every replica is at its bound."
+        Integer(1, 1_000_000),
+        64,
+        "Requests that one tenant may have in flight through one router while the warm group saturates at its maximum.",
     )
-    retry_after_s: float = key(Duration(0.1, 3600), 1.0, "`Retry-After` of the 429 that the aggressor gets.")
+    retry_after_s: float = key(
+        Duration(0.1, 3600), 1.0, "`Retry-After` of the 429 that the aggressor gets, in whole seconds."
+    )

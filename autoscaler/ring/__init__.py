@@ -23,6 +23,7 @@ from autoscaler.ring.seating import place
 from autoscaler.ring.slots import SeenReplica, Slot, SlotEvent, SlotState, SlotTable, advance
 from autoscaler.ring.snapshot import (
     Choice,
+    Fairness,
     HotGroup,
     LowerEpochError,
     MalformedSnapshotError,
@@ -43,6 +44,7 @@ __all__ = [
     "Budgeted",
     "Choice",
     "Chosen",
+    "Fairness",
     "HotGroup",
     "Infeasible",
     "InfeasibleReason",

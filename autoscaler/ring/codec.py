@@ -15,6 +15,7 @@ import xxhash
 from autoscaler.ring.hashing import HASH_NAME
 from autoscaler.ring.snapshot import (
     Choice,
+    Fairness,
     HotGroup,
     MalformedSnapshotError,
     Member,
@@ -51,7 +52,7 @@ def encode(snapshot: RingSnapshot) -> bytes:
 
 
 def to_document(snapshot: RingSnapshot) -> dict[str, Any]:
-    """The snapshot as JSON types, digest included. `warm` and `cold` are left out where they are None."""
+    """The snapshot as JSON types, digest included. `warm`, `cold` and `fairness` are left out where they are None."""
     document: dict[str, Any] = {
         "version": VERSION,
         "hash": HASH_NAME,
@@ -77,6 +78,12 @@ def to_document(snapshot: RingSnapshot) -> dict[str, Any]:
         document["cold"] = {"members": [_member_document(member) for member in snapshot.cold]}
     if snapshot.warm is not None:
         document["warm"] = list(snapshot.warm)
+    if snapshot.fairness is not None:
+        document["fairness"] = {
+            "max_in_flight": snapshot.fairness.max_in_flight,
+            "retry_after_ms": snapshot.fairness.retry_after_ms,
+            "tenants": dict(snapshot.fairness.tenants),
+        }
     document["digest"] = digest(document)
     return document
 
@@ -198,6 +205,17 @@ def _read(document: Mapping[str, Any]) -> RingSnapshot:
         warm=None if warm is None else _texts(warm, "warm"),
         base_models=_texts(document.get("base_models", []), "base_models"),
         unknown=_word(Unknown, document, "unknown") if "unknown" in document else Unknown.COLD,
+        fairness=None if document.get("fairness") is None else _fairness(document["fairness"]),
+    )
+
+
+def _fairness(item: Any) -> Fairness:
+    told = _mapping(item, "fairness")
+    tenants = _mapping(told.get("tenants", {}), "fairness.tenants")
+    return Fairness(
+        max_in_flight=_number(told, "max_in_flight", 1, "fairness."),
+        retry_after_ms=_number(told, "retry_after_ms", 0, "fairness."),
+        tenants={_text(a, "fairness.tenants"): _text(t, f"fairness.tenants[{a!r}]") for a, t in tenants.items()},
     )
 
 
@@ -255,12 +273,13 @@ def _text(value: Any, where: str, *, may_be_empty: bool = False) -> str:
     return value
 
 
-def _number(document: Mapping[str, Any], name: str, at_least: int) -> int:
+def _number(document: Mapping[str, Any], name: str, at_least: int, where: str = "") -> int:
     value = document.get(name)
     if type(value) is not int:
-        raise _wrong_type(name, value, "an integer")
+        raise _wrong_type(where + name, value, "an integer")
     if not at_least <= value <= _MAX_INTEGER:
-        raise MalformedSnapshotError("out-of-range", f"{name} is {value}; it must be {at_least} to {_MAX_INTEGER}")
+        allowed = f"{at_least} to {_MAX_INTEGER}"
+        raise MalformedSnapshotError("out-of-range", f"{where}{name} is {value}; it must be {allowed}")
     return value
 
 

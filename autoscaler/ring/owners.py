@@ -3,6 +3,7 @@
 This is all that a router needs; it knows nothing of how the placement came about.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -72,6 +73,9 @@ class Ring:
         self._vacant = len(self._ranked) - len(self._active)
         self._warm = None if snapshot.warm is None else frozenset(snapshot.warm)
         self._base_models = frozenset(snapshot.base_models)
+        self._together: defaultdict[str, list[str]] = defaultdict(list)
+        for adapter, tenant in (snapshot.fairness.tenants if snapshot.fairness else {}).items():
+            self._together[tenant].append(adapter)
 
     def ranked(self, adapter: str) -> list[Member]:
         """Members in state active or vacant, by their score for `adapter`, highest first."""
@@ -146,6 +150,20 @@ class Ring:
         total = sum(in_flight.get(member.slot, 0) for member in self._active) + 1
         mean_ceil = -(-snapshot.request_bound_percent * total // (100 * max(len(self._active), 1)))
         return max(snapshot.request_floor, mean_ceil)
+
+    def refused_ms(self, adapter: str, in_flight: Mapping[str, int]) -> int | None:
+        """When a request beyond its tenant's bound may come again, for a 429's `Retry-After`; None: it may pass.
+
+        `in_flight` counts this router's requests by adapter. A dedicated group that serves shares nothing, and is
+        not bounded.
+        """
+        bound = self.snapshot.fairness
+        group = self.snapshot.hot.get(adapter)
+        if bound is None or (group is not None and _active(group.members)):
+            return None
+        tenant = bound.tenants.get(adapter)
+        taken = sum(in_flight.get(name, 0) for name in (self._together[tenant] if tenant else (adapter,)))
+        return bound.retry_after_ms if taken >= bound.max_in_flight else None
 
     def _is_on_ring(self, adapter: str) -> bool:
         return self._warm is None or adapter in self._warm or adapter in self.snapshot.exceptions

@@ -66,6 +66,21 @@ class HotGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Fairness:
+    """A bound on each tenant: what is beyond it gets 429 from the router, so that its neighbours get their answers.
+
+    Attributes:
+        max_in_flight: requests that one tenant may have in flight through one router, >= 1.
+        retry_after_ms: when one that was refused may ask again.
+        tenants: adapter -> tenant, for tenants of several adapters; every other adapter is a tenant by itself.
+    """
+
+    max_in_flight: int
+    retry_after_ms: int
+    tenants: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class RingSnapshot:
     """Everything a router needs, at one epoch.
 
@@ -80,6 +95,7 @@ class RingSnapshot:
         warm: the adapters on the ring; None means that every name is.
         base_models: names served by any warm member.
         unknown: what becomes of other names.
+        fairness: the bound on each tenant while the fleet is full; None while it is not.
     """
 
     fleet: str
@@ -98,6 +114,7 @@ class RingSnapshot:
     warm: tuple[str, ...] | None = None
     base_models: tuple[str, ...] = ()
     unknown: Unknown = Unknown.COLD
+    fairness: Fairness | None = None
 
 
 class SnapshotError(ValueError):

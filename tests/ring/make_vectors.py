@@ -16,6 +16,7 @@ import numpy as np
 import autoscaler.ring
 from autoscaler.ring import (
     Choice,
+    Fairness,
     HotGroup,
     Member,
     MemberState,
@@ -121,6 +122,9 @@ def snapshots():
             hot={},
             warm=("🙂", "Ａ", "a\tb\"\\\u007f", "适配器", "tenant/ä-ö-ü"),
         ),
+        "bounded": replace(
+            every_rule, fairness=Fairness(3, 1500, {"adapter-17": "acme", "listed": "acme", "hot-down": "acme"})
+        ),
         **{
             f"choice-{choice}-{overflow}": replace(
                 every_rule, members=active, hot={}, choice=choice, overflow=overflow, standby_count=2,
@@ -181,6 +185,30 @@ def choice_vectors(found):
     yield choice_vector("no-active-member", Ring(found["no-active-member"]), "adapter-17", {}, False)
 
 
+def bound_vectors(found):
+    for name in ("bounded", "every-rule"):
+        ring = Ring(found[name])
+        for adapter, in_flight in (
+            ("adapter-17", {}),
+            ("adapter-17", {"adapter-17": 2, "adapter-18": 9}),
+            ("adapter-17", {"adapter-17": 3}),
+            ("adapter-17", {"adapter-17": 1, "listed": 1, "hot-down": 1}),
+            ("listed", {"adapter-17": 2}),
+            ("hot-down", {"adapter-17": 2, "listed": 7}),
+            ("hot-up", {"hot-up": 50}),
+            ("adapter-18", {"adapter-17": 9, "adapter-18": 2}),
+            ("adapter-18", {"adapter-18": 3}),
+            ("llama-8b", {"llama-8b": 3}),
+            ("never-heard-of", {"never-heard-of": 3}),
+        ):
+            yield {
+                "snapshot": name,
+                "adapter": adapter,
+                "in_flight": in_flight,
+                "retry_after_ms": ring.refused_ms(adapter, in_flight),
+            }
+
+
 def choice_vector(name, ring, adapter, in_flight, skip_hot):
     chosen = ring.choose(adapter, in_flight, skip_hot=skip_hot)
     return {
@@ -237,6 +265,10 @@ def refused_vectors(found):
         "an empty name": body(warm=[""]),
         "a name too long": body(warm=["x" * (MAX_ID_BYTES + 1)]),
         "a time without zone": body(published_at="2026-11-29T12:00:00"),
+        "a bound of nobody": body(fairness={"max_in_flight": 0, "retry_after_ms": 1000}),
+        "a bound without a time": body(fairness={"max_in_flight": 8}),
+        "a bound that is a number": body(fairness=8),
+        "a tenant without a name": body(fairness={"max_in_flight": 8, "retry_after_ms": 0, "tenants": {"a": ""}}),
         "half a surrogate pair": text.replace('"fleet":"llama-8b"', '"fleet":"\\ud800"'),
     }
     for name, refused in cases.items():
@@ -288,6 +320,7 @@ def vectors():
         ],
         "snapshots": list(owners_vectors(found)),
         "choices": list(choice_vectors(found)),
+        "bounds": list(bound_vectors(found)),
         "refused": list(refused_vectors(found)),
         "epochs": [
             {"current": None, "offered": 0, "accepted": True},

@@ -152,3 +152,13 @@ def choose(document, adapter, in_flight, skip_hot=False):
         if not over(slot):
             return slot, False
     return least, True
+
+
+def refused_ms(document, adapter, in_flight):
+    """When a request that is refused may come again; in_flight by adapter."""
+    bound = document.get("fairness")
+    if bound is None or owners(document, adapter)[1] == "hot":
+        return None
+    tenant = bound["tenants"].get(adapter)
+    fellows = {a for a, t in bound["tenants"].items() if t == tenant} | {adapter}
+    return bound["retry_after_ms"] if sum(in_flight.get(a, 0) for a in fellows) >= bound["max_in_flight"] else None

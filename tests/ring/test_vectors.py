@@ -85,6 +85,14 @@ def test_choices_at_request_time():
         assert (chosen and (chosen.member.replica, chosen.over)) == expected, vector
 
 
+def test_the_bound_on_a_tenant():
+    for vector in VECTORS["bounds"]:
+        adapter, in_flight, wanted = vector["adapter"], vector["in_flight"], vector["retry_after_ms"]
+        assert slow_reading.refused_ms(DOCUMENTS[vector["snapshot"]], adapter, in_flight) == wanted, vector
+        assert Ring(decoded(vector["snapshot"])).refused_ms(adapter, in_flight) == wanted, vector
+    assert {vector["retry_after_ms"] for vector in VECTORS["bounds"]} == {None, 1500}
+
+
 @pytest.mark.parametrize("vector", VECTORS["refused"], ids=lambda v: v["name"].replace(" ", "-"))
 def test_what_must_be_refused_is_refused_for_its_reason(vector):
     body = vector["body"] if "body" in vector else vector["repeat"] * vector["times"]

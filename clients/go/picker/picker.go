@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -26,6 +27,8 @@ const (
 	subsetSpace      = "envoy.lb.subset_hint"
 )
 
+const tooMany = "too many requests of this tenant are in flight while the fleet is full; ask again later"
+
 // Envoy takes streamed bodies of up to 64 KiB at a time.
 const chunkBytes = 60 << 10
 
@@ -36,43 +39,54 @@ type picker struct {
 	maxBodyBytes int
 
 	mutex    sync.Mutex
-	inFlight map[string]int64
+	inFlight map[string]int64 // by slot or replica
+	asked    map[string]int64 // by adapter
 }
 
 func newPicker(current func() *ring.Ring, maxBodyBytes int) *picker {
-	return &picker{current: current, maxBodyBytes: maxBodyBytes, inFlight: map[string]int64{}}
+	return &picker{current: current, maxBodyBytes: maxBodyBytes, inFlight: map[string]int64{}, asked: map[string]int64{}}
 }
 
 // refusal is an answer that goes to the client instead of a replica's.
 type refusal struct {
-	code    status.StatusCode
-	message string
+	code       status.StatusCode
+	message    string
+	retryAfter int64 // seconds; 0: nothing is said
 }
 
 // take chooses a replica and counts the request, in one step: a burst must not see the same counts.
 func (p *picker) take(model string, allowed func(ring.Member) bool) (ring.Member, *refusal) {
 	current := p.current()
 	if current == nil {
-		return ring.Member{}, &refusal{status.StatusCode_ServiceUnavailable, "no ring was read yet"}
+		return ring.Member{}, &refusal{code: status.StatusCode_ServiceUnavailable, message: "no ring was read yet"}
 	}
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
+	if ms, refused := current.RefusedMs(model, func(key string) int64 { return p.asked[key] }); refused {
+		return ring.Member{}, &refusal{status.StatusCode_TooManyRequests, tooMany, max(1, (ms+999)/1000)}
+	}
 	chosen, ok := current.Choose(model, func(key string) int64 { return p.inFlight[key] }, false, allowed)
 	if !ok && current.Owners(model, false).Rejected {
-		return ring.Member{}, &refusal{status.StatusCode_NotFound, "the model does not exist"}
+		return ring.Member{}, &refusal{code: status.StatusCode_NotFound, message: "the model does not exist"}
 	}
 	if !ok {
-		return ring.Member{}, &refusal{status.StatusCode_ServiceUnavailable, "no replica serves the model now"}
+		return ring.Member{}, &refusal{code: status.StatusCode_ServiceUnavailable, message: "no replica serves the model now"}
 	}
 	p.inFlight[chosen.Member.Key()]++
+	p.asked[model]++
 	return chosen.Member, nil
 }
 
-func (p *picker) release(key string) {
+func (p *picker) release(key, model string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	if p.inFlight[key]--; p.inFlight[key] <= 0 {
-		delete(p.inFlight, key)
+	fewer(p.inFlight, key)
+	fewer(p.asked, model)
+}
+
+func fewer(counts map[string]int64, key string) {
+	if counts[key]--; counts[key] <= 0 {
+		delete(counts, key)
 	}
 }
 
@@ -83,7 +97,8 @@ type call struct {
 	duplex  bool // FULL_DUPLEX_STREAMED: nothing is answered before the whole body was read
 	allowed func(ring.Member) bool
 	body    []byte
-	taken   string
+	taken   string // the key of the member that was chosen
+	model   string
 }
 
 // Process follows one HTTP request from its headers to its end; until then it counts as in flight.
@@ -91,7 +106,7 @@ func (p *picker) Process(stream ext.ExternalProcessor_ProcessServer) error {
 	c := &call{picker: p, stream: stream}
 	defer func() {
 		if c.taken != "" {
-			p.release(c.taken)
+			p.release(c.taken, c.model)
 		}
 	}()
 	for {
@@ -129,7 +144,7 @@ func (c *call) answer(request *ext.ProcessingRequest) (bool, error) {
 	case *ext.ProcessingRequest_RequestBody:
 		c.body = append(c.body, message.RequestBody.Body...)
 		if len(c.body) > c.picker.maxBodyBytes {
-			return true, c.refuse(&refusal{status.StatusCode_PayloadTooLarge, "the body is too long"})
+			return true, c.refuse(&refusal{code: status.StatusCode_PayloadTooLarge, message: "the body is too long"})
 		}
 		if c.duplex && !message.RequestBody.EndOfStream {
 			return false, nil
@@ -163,7 +178,7 @@ func (c *call) answer(request *ext.ProcessingRequest) (bool, error) {
 func (c *call) pickByBody() (bool, error) {
 	model, err := modelOf(c.body)
 	if err != nil {
-		return true, c.refuse(&refusal{status.StatusCode_BadRequest, err.Error()})
+		return true, c.refuse(&refusal{code: status.StatusCode_BadRequest, message: err.Error()})
 	}
 	return c.pick(model, true)
 }
@@ -177,7 +192,7 @@ func (c *call) pick(model string, hasBody bool) (bool, error) {
 	if refused != nil {
 		return true, c.refuse(refused)
 	}
-	c.taken = member.Key()
+	c.taken, c.model = member.Key(), model
 	common := &ext.CommonResponse{HeaderMutation: &ext.HeaderMutation{SetHeaders: []*core.HeaderValueOption{{
 		Header:       &core.HeaderValue{Key: destination, RawValue: []byte(member.Address)},
 		AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
@@ -209,9 +224,13 @@ func (c *call) refuse(r *refusal) error {
 	if err != nil {
 		return err
 	}
-	return c.send(&ext.ProcessingResponse{Response: &ext.ProcessingResponse_ImmediateResponse{
-		ImmediateResponse: &ext.ImmediateResponse{Status: &status.HttpStatus{Code: r.code}, Body: body, Details: "endpoint_picker"},
-	}})
+	answer := &ext.ImmediateResponse{Status: &status.HttpStatus{Code: r.code}, Body: body, Details: "endpoint_picker"}
+	if r.retryAfter > 0 {
+		answer.Headers = &ext.HeaderMutation{SetHeaders: []*core.HeaderValueOption{{
+			Header: &core.HeaderValue{Key: "retry-after", RawValue: []byte(strconv.FormatInt(r.retryAfter, 10))},
+		}}}
+	}
+	return c.send(&ext.ProcessingResponse{Response: &ext.ProcessingResponse_ImmediateResponse{ImmediateResponse: answer}})
 }
 
 func (c *call) send(response *ext.ProcessingResponse) error { return c.stream.Send(response) }

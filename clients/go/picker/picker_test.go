@@ -63,10 +63,33 @@ func TestCountsFallToNothing(t *testing.T) {
 		t.Fatalf("%v", p.inFlight)
 	}
 	for range 3 {
-		p.release("s0000")
+		p.release("s0000", "a")
 	}
-	if len(p.inFlight) != 0 {
-		t.Fatalf("%v", p.inFlight)
+	if len(p.inFlight) != 0 || len(p.asked) != 0 {
+		t.Fatalf("%v %v", p.inFlight, p.asked)
+	}
+}
+
+func TestATenantBeyondItsBoundIsRefusedAndItsNeighbourIsNot(t *testing.T) {
+	members := []ring.Member{{Slot: "s0000", Replica: "r0", Address: "10.0.0.1:8000", State: ring.Active}}
+	bound := &ring.Fairness{MaxInFlight: 2, RetryAfterMs: 1200, Tenants: map[string]string{"a": "acme", "b": "acme"}}
+	current := ring.New(&ring.Snapshot{
+		Members: members, ReplicationFactor: 1, Choice: "preferred", RequestFloor: 4, Fairness: bound,
+	})
+	p := newPicker(func() *ring.Ring { return current }, 1)
+	for _, model := range []string{"a", "b", "c", "c"} {
+		if _, refused := p.take(model, nil); refused != nil {
+			t.Fatal(model, refused)
+		}
+	}
+	for _, model := range []string{"a", "b", "c"} {
+		if _, refused := p.take(model, nil); refused == nil || refused.code != 429 || refused.retryAfter != 2 {
+			t.Fatal(model, refused)
+		}
+	}
+	p.release("s0000", "b")
+	if _, refused := p.take("a", nil); refused != nil {
+		t.Fatal(refused)
 	}
 }
 

@@ -50,6 +50,7 @@ type Ring struct {
 	active []Member
 	warm   map[string]bool
 	base   map[string]bool
+	owned  map[string][]string // tenant -> its adapters, where it has several
 }
 
 // New makes a ring of a snapshot: one for each epoch.
@@ -62,6 +63,12 @@ func New(snapshot *Snapshot) *Ring {
 		}
 	}
 	r.active = active(snapshot.Members)
+	if snapshot.Fairness != nil {
+		r.owned = map[string][]string{}
+		for adapter, tenant := range snapshot.Fairness.Tenants {
+			r.owned[tenant] = append(r.owned[tenant], adapter)
+		}
+	}
 	slices.SortFunc(r.ranked, func(a, b Member) int { return cmp.Compare(a.Slot, b.Slot) })
 	for _, member := range r.ranked {
 		r.hashes = append(r.hashes, H(member.Slot))
@@ -180,6 +187,24 @@ func (r *Ring) instead(owners Owners, overflow []Member, inFlight InFlight, allo
 	}
 	member := overflow[0]
 	return Chosen{member, owners.Via, inFlight(member.Key())+1 > r.RequestLimit(inFlight)}, true
+}
+
+// RefusedMs is when a request beyond its tenant's bound may come again, for a 429's Retry-After; false: it may pass.
+//
+// inFlight counts this router's requests by adapter. A dedicated group that serves shares nothing, and is not bounded.
+func (r *Ring) RefusedMs(adapter string, inFlight InFlight) (int64, bool) {
+	if r.Fairness == nil || len(active(r.Hot[adapter])) > 0 {
+		return 0, false
+	}
+	fellows := []string{adapter}
+	if tenant, there := r.Fairness.Tenants[adapter]; there {
+		fellows = r.owned[tenant]
+	}
+	taken := int64(0)
+	for _, fellow := range fellows {
+		taken += inFlight(fellow)
+	}
+	return r.Fairness.RetryAfterMs, taken >= r.Fairness.MaxInFlight
 }
 
 // RequestLimit is the most requests in flight on one slot, the next one included, before it is over the bound.

@@ -69,6 +69,14 @@ type Snapshot struct {
 	HasWarm             bool     // false: every name is on the ring
 	BaseModels          []string
 	RejectUnknown       bool
+	Fairness            *Fairness // nil: tenants are not bounded
+}
+
+// Fairness bounds each tenant: what is beyond it gets 429, so that its neighbours get their answers.
+type Fairness struct {
+	MaxInFlight  int64             // requests that one tenant may have in flight through one router
+	RetryAfterMs int64             // when one that was refused may ask again
+	Tenants      map[string]string // adapter -> tenant, of tenants of several adapters; others are tenants by themselves
 }
 
 var instant = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z$`)
@@ -160,13 +168,13 @@ func (f *fields) snapshot(d map[string]any) *Snapshot {
 		f.wrong("wrong-type", "published_at is %q, not a time such as 2026-11-29T12:00:00Z", s.PublishedAt)
 	}
 	s.Fleet = f.text(d["fleet"], "fleet", false)
-	s.Epoch = f.number(d, "epoch", 0)
-	s.ReplicationFactor = int(f.number(d, "replication_factor", 1))
+	s.Epoch = f.number(d, "epoch", "", 0)
+	s.ReplicationFactor = int(f.number(d, "replication_factor", "", 1))
 	s.Choice = f.word(d["choice"], "choice", "preferred", "least")
-	s.RequestBoundPercent = f.number(d, "request_bound_percent", 100)
-	s.RequestFloor = f.number(d, "request_floor", 0)
+	s.RequestBoundPercent = f.number(d, "request_bound_percent", "", 100)
+	s.RequestFloor = f.number(d, "request_floor", "", 0)
 	s.Overflow = f.word(d["overflow"], "overflow", "owners", "standbys", "any")
-	s.StandbyCount = int(f.number(d, "standby_count", 0))
+	s.StandbyCount = int(f.number(d, "standby_count", "", 0))
 	for adapter, listed := range f.object(d["exceptions"], "exceptions", has(d, "exceptions")) {
 		s.Exceptions[f.text(adapter, "exceptions", false)] = f.texts(listed, "exceptions["+adapter+"]")
 	}
@@ -189,7 +197,19 @@ func (f *fields) snapshot(d map[string]any) *Snapshot {
 	if has(d, "unknown") {
 		s.RejectUnknown = f.word(d["unknown"], "unknown", "cold", "reject") == "reject"
 	}
+	if told := d["fairness"]; told != nil {
+		s.Fairness = f.fairness(f.object(told, "fairness", true))
+	}
 	return s
+}
+
+func (f *fields) fairness(d map[string]any) *Fairness {
+	const where = "fairness."
+	told := &Fairness{f.number(d, "max_in_flight", where, 1), f.number(d, "retry_after_ms", where, 0), map[string]string{}}
+	for adapter, tenant := range f.object(d["tenants"], where+"tenants", has(d, "tenants")) {
+		told.Tenants[f.text(adapter, where+"tenants", false)] = f.text(tenant, where+"tenants["+adapter+"]", false)
+	}
+	return told
 }
 
 func has(d map[string]any, name string) bool {
@@ -256,12 +276,12 @@ func (f *fields) text(value any, where string, mayBeEmpty bool) string {
 	return text
 }
 
-func (f *fields) number(d map[string]any, name string, atLeast int64) int64 {
+func (f *fields) number(d map[string]any, name, where string, atLeast int64) int64 {
 	value, ok := d[name].(int64)
 	if !ok {
-		f.wrongType(name, d[name], "an integer")
+		f.wrongType(where+name, d[name], "an integer")
 	} else if value < atLeast {
-		f.wrong("out-of-range", "%s is %d; it must be %d or more", name, value, atLeast)
+		f.wrong("out-of-range", "%s%s is %d; it must be %d or more", where, name, value, atLeast)
 	}
 	return value
 }

@@ -39,6 +39,11 @@ type vectors struct {
 		Chosen   *string
 		Over     bool
 	}
+	Bounds []struct {
+		Snapshot, Adapter string
+		InFlight          map[string]int64 `json:"in_flight"`
+		RetryAfterMs      *int64           `json:"retry_after_ms"`
+	}
 	Refused []struct {
 		Name, Code, Repeat string
 		Body               *string
@@ -136,6 +141,17 @@ func TestChoicesAtRequestTime(t *testing.T) {
 		got, ok := ready[want.Snapshot].Choose(want.Adapter, counts, want.SkipHot, nil)
 		if ok != (want.Chosen != nil) || (ok && (got.Member.Replica != *want.Chosen || got.Over != want.Over)) {
 			t.Errorf("%+v: chose %+v, %v", want, got, ok)
+		}
+	}
+}
+
+func TestTheBoundOnATenant(t *testing.T) {
+	v := load(t)
+	ready := rings(t, v)
+	for _, want := range v.Bounds {
+		got, refused := ready[want.Snapshot].RefusedMs(want.Adapter, func(key string) int64 { return want.InFlight[key] })
+		if refused != (want.RetryAfterMs != nil) || (refused && got != *want.RetryAfterMs) {
+			t.Errorf("%+v: %d, %v", want, got, refused)
 		}
 	}
 }
