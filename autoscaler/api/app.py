@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from autoscaler.api import commands, detach, problems, reads, ring
 from autoscaler.api.limits import BodyLimit, RateLimits
 from autoscaler.api.parts import ApiParts
+from autoscaler.api.ticks import KeptAnswers
 
 _DESCRIPTION = """
 Read what the controller sees, decides and does, and give it the few commands that operators have.
@@ -21,7 +22,7 @@ Every call but `/healthz`, `/readyz` and `/metrics` needs `Authorization: Bearer
 def create_app(parts: ApiParts) -> FastAPI:
     """The ASGI application."""
     app = FastAPI(title="lora-autoscaler", version="1", description=_DESCRIPTION, redoc_url=None)
-    app.state.parts, app.state.limits = parts, RateLimits(parts.now_s)
+    app.state.parts, app.state.limits, app.state.kept = parts, RateLimits(parts.now_s), KeptAnswers()
     app.add_middleware(BodyLimit)
     problems.install(app)
     for router in (reads.router, commands.router, detach.router, ring.router, _health):

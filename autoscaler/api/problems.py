@@ -24,12 +24,12 @@ class ProblemError(Exception):
         self.status, self.detail, self.headers, self.extra = status, detail, headers or {}, extra
 
 
-class NotModifiedError(Exception):
-    """The caller has the answer already; `tag` is its ETag."""
+class KnownAnswerError(Exception):
+    """The answer is there already, with the caller or here; nothing has to be made for it."""
 
-    def __init__(self, tag: str) -> None:
-        super().__init__(tag)
-        self.tag = tag
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
 
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None, **extra: object) -> JSONResponse:
@@ -45,9 +45,9 @@ def install(app: FastAPI) -> None:
     async def _problem(request: Request, error: ProblemError) -> JSONResponse:
         return problem(error.status, error.detail, error.headers, **error.extra)
 
-    @app.exception_handler(NotModifiedError)
-    async def _not_modified(request: Request, known: NotModifiedError) -> Response:
-        return Response(status_code=304, headers={"ETag": known.tag, "Cache-Control": "no-cache"})
+    @app.exception_handler(KnownAnswerError)
+    async def _known(request: Request, known: KnownAnswerError) -> Response:
+        return known.response
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:

@@ -12,13 +12,13 @@ from fastapi import APIRouter, Query, Request, Response
 from autoscaler.api import render, render_fleet
 from autoscaler.api.asked import Cursor, Limit, Parts, Reader, View, cursor_after, read_cursor, require
 from autoscaler.api.problems import ProblemError
-from autoscaler.api.ticks import TickView, of_tick
+from autoscaler.api.ticks import TickRoute, TickView, of_tick
 from autoscaler.domain.fleet import Tier
 from autoscaler.domain.observation import Bools, Floats
 from autoscaler.planner import explain
 from autoscaler.telemetry import FleetView
 
-router = APIRouter(prefix="/v1", tags=["reads"])
+router = APIRouter(prefix="/v1", tags=["reads"], route_class=TickRoute)
 
 
 @router.get("/fleets")
@@ -170,8 +170,12 @@ async def noisy_neighbours(view: TickView, caller: Reader) -> dict[str, Any]:
 
 @router.get("/fleets/{fleet}/adapter-thrash")
 async def adapter_thrash(view: TickView, caller: Reader) -> dict[str, Any]:
-    """Replicas by adapter thrash, worst first, with evidence."""
-    return render.listed(render.adapter_thrash(view))
+    """Replicas by adapter thrash, worst first; which adapters others push out, how often and by whom; the cures.
+
+    `basis` says how an eviction is known: `seen` (it left memory while others came in, at least so often), `counted`
+    (by the engine, shared out by request rates) or `estimated` (by request rates and adapter slots).
+    """
+    return render.listed(render.adapter_thrash(view), pushed_out=render.pushed_out(view), cures=render.cures(view))
 
 
 @router.get("/fleets/{fleet}/residency")

@@ -260,6 +260,35 @@ def adapter_thrash(view: FleetView) -> list[Json]:
     ]  # fmt: skip
 
 
+def pushed_out(view: FleetView) -> list[Json]:
+    """Adapters that others push out of adapter slots or memory, the most often first, at most 40."""
+    catalogue = view.observation.catalogue
+    return [
+        {
+            "adapter": p.adapter,
+            "tenant": catalogue.tenant_of[catalogue.row[p.adapter]] if p.adapter in catalogue.row else None,
+            "place": p.place.value, "basis": p.basis.value, "per_hour": p.per_hour,
+            "requests_per_hour": p.requests_per_hour or None, "replicas": list(p.replicas),
+            "by": [{"adapter": name or None, "share_ratio": share} for name, share in p.by],
+            "loads_per_hour": p.without_per_hour[0] if p.without_per_hour else None,
+            "loads_per_hour_without": p.without_per_hour[1] if p.without_per_hour else None,
+        }
+        for p in view.plan.diagnosis.pushed_out
+    ]  # fmt: skip
+
+
+def cures(view: FleetView) -> list[Json]:
+    """What would lessen thrash in each thrashing group, with the estimated loads before and after."""
+    return [
+        {
+            "group": name, "kind": c.kind, "message": c.message,
+            "loads_per_hour": c.before_per_hour, "loads_per_hour_after": c.after_per_hour,
+        }
+        for name, found in view.plan.diagnosis.groups.items()
+        for c in found.cures
+    ]  # fmt: skip
+
+
 def costs(view: FleetView) -> Json:
     """Replicas by group and tokens' share by tenant (the 100 largest), against a deployment per tenant.
 

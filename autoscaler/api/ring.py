@@ -17,7 +17,7 @@ from autoscaler.api import render
 from autoscaler.api.asked import KnownFleet, Limit, Parts, Reader, View
 from autoscaler.api.problems import ProblemError
 from autoscaler.connectors.routers.hub import RingHub
-from autoscaler.ring import MEDIA_TYPE, Move, decode, ring_diff
+from autoscaler.ring import MEDIA_TYPE, decode, ring_diff
 
 router = APIRouter(prefix="/v1", tags=["ring"])
 
@@ -103,18 +103,16 @@ async def ring_moves(fleet: KnownFleet, parts: Parts, caller: Reader, limit: Lim
 
 def _moves(recent: tuple[tuple[int, bytes], ...], limit: int) -> list[dict[str, Any]]:
     pairs = reversed(list(itertools.pairwise(recent)))
-    return [_moves_of(epoch, body, _moved(before, body), limit) for (_, before), (epoch, body) in pairs]
+    return [_moves_of(epoch, before, body, limit) for (_, before), (epoch, body) in pairs]
 
 
-def _moves_of(epoch: int, body: bytes, moves: tuple[Move, ...], limit: int) -> dict[str, Any]:
-    first = [{"adapter": m.adapter, "from": m.source, "to": m.target} for m in moves[:limit]]
-    return {"epoch": epoch, "published_at": decode(body).published_at, "moves": len(moves), "items": first}
-
-
-@functools.lru_cache(maxsize=16)
-def _moved(before: bytes, after: bytes) -> tuple[Move, ...]:
+@functools.lru_cache(maxsize=32)
+def _moves_of(epoch: int, before: bytes, after: bytes, limit: int) -> dict[str, Any]:
     """Epochs do not change: what one moved is worked out once."""
-    return ring_diff(decode(before), decode(after))
+    snapshot = decode(after)
+    moves = ring_diff(decode(before), snapshot)
+    first = [{"adapter": m.adapter, "from": m.source, "to": m.target} for m in moves[:limit]]
+    return {"epoch": epoch, "published_at": snapshot.published_at, "moves": len(moves), "items": first}
 
 
 @functools.lru_cache(maxsize=8)

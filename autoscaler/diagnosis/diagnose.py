@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from autoscaler.diagnosis import groups, neighbours, peers, replicas
+import math
+from dataclasses import replace
+
+from autoscaler.diagnosis import displacement, groups, neighbours, peers, replicas, residents
 from autoscaler.diagnosis.memory import DiagnosisMemory
 from autoscaler.diagnosis.pairs import table
 from autoscaler.domain.diagnosis import Cause, Diagnosis, ReplicaFinding, Term
@@ -56,7 +59,14 @@ def diagnose(
         )
         for name, members in by_group.items()
     }  # fmt: skip
+    passed_s = max(now_s - memory.last_tick_s, 0.0) if math.isfinite(memory.last_tick_s) else 0.0
+    in_memory = residents.seen(observation.replicas, memory.residents, passed_s)
+    rivals = displacement.competition(observation)
+    for name, group in summed.items():
+        if group.cause is Cause.THRASH:
+            summed[name] = replace(group, cures=displacement.cures(rivals, on[name], policy.groups.cold is not None))
+    pushed_out = displacement.pushed_out(rivals, residents.pushed_out(in_memory))
     remembered = DiagnosisMemory(
-        max(now_s, memory.last_tick_s), gathered.sums, gathered.owner_sums, odd_since_s, uneven_since_s
+        max(now_s, memory.last_tick_s), gathered.sums, gathered.owner_sums, odd_since_s, uneven_since_s, in_memory
     )
-    return Diagnosis(summed, found, tenants), remembered
+    return Diagnosis(summed, found, tenants, pushed_out), remembered

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from autoscaler.diagnosis.residents import ResidentsMemory
+
 MEMORY_VERSION = 2
 
 
@@ -38,6 +40,7 @@ class DiagnosisMemory:
         owner_sums: the same against its neighbours' own other owners.
         odd_since_s: replica -> since when it has been slower than its peers at no more load.
         uneven_since_s: replica -> since when it has queued while its peers were idle.
+        residents: what was in replicas' memory, and what was pushed out of it; not saved, since it is a look at now.
     """
 
     last_tick_s: float = float("-inf")
@@ -45,6 +48,7 @@ class DiagnosisMemory:
     owner_sums: Mapping[tuple[str, str], Sums] = field(default_factory=dict)
     odd_since_s: Mapping[str, float] = field(default_factory=dict)
     uneven_since_s: Mapping[str, float] = field(default_factory=dict)
+    residents: ResidentsMemory = field(default_factory=ResidentsMemory)
 
     def to_json(self) -> dict[str, Any]:
         """A mapping of JSON values, at most about 140 KiB."""

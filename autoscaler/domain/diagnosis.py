@@ -53,6 +53,61 @@ class Effect:
     missing: str = ""
 
 
+class Basis(StrEnum):
+    """How an eviction is known. Closed."""
+
+    SEEN = "seen"  # it left a replica's memory, as shown or modelled, while others came in
+    COUNTED = "counted"  # the engine counts its loads; whose they were is told by how often each is asked for
+    ESTIMATED = "estimated"  # by how often each is asked for and the adapter slots alone
+
+
+class Place(StrEnum):
+    """Where an adapter was pushed out of. Closed."""
+
+    SLOT = "slot"  # the GPU's adapter slots: it comes back by a copy from the host
+    MEMORY = "memory"  # the host's memory: it comes back from the adapter store
+
+
+@dataclass(frozen=True, slots=True)
+class PushedOut:
+    """One adapter that others push out, over all its replicas.
+
+    Attributes:
+        per_hour: how often. `seen` counts what two looks at a time can show, so it is at least that.
+        requests_per_hour: how often it is asked for there; 0 where unknown.
+        replicas: where, the most often first.
+        by: (adapter, share of the evictions), the largest first, five at most. An empty name stands for several that
+            came in between two looks, which cannot be told apart.
+        without_per_hour: loads/h of all adapters on these replicas now, and if it were served elsewhere; None where
+            that is not known.
+    """
+
+    adapter: str
+    place: Place
+    basis: Basis
+    per_hour: float
+    requests_per_hour: float = 0.0
+    replicas: tuple[str, ...] = ()
+    by: tuple[tuple[str, float], ...] = ()
+    without_per_hour: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """One thing that would lessen adapter thrash, with what it is expected to do.
+
+    Attributes:
+        kind: `slots`, `tier` or `placement`.
+        before_per_hour, after_per_hour: adapter loads of the group's READY replicas, without it and with it.
+        message: the sentence with the numbers.
+    """
+
+    kind: str
+    before_per_hour: float
+    after_per_hour: float
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaFinding:
     """One replica.
@@ -78,6 +133,7 @@ class GroupFinding:
 
     Attributes:
         cure: what would help, a sentence; empty where nothing hurts.
+        cures: of a thrashing group: adapter slots, tiers, placement, each with its estimated effect.
     """
 
     group: str
@@ -88,6 +144,7 @@ class GroupFinding:
     message: str = ""
     cure: str = ""
     terms: tuple[Term, ...] = ()
+    cures: tuple[Cure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +179,13 @@ class Diagnosis:
     Attributes:
         groups, replicas: by name and id.
         tenants: by id, only those that hurt or are hurt.
+        pushed_out: adapters that others push out of memory or adapter slots, the most often first; bounded.
     """
 
     groups: Mapping[str, GroupFinding] = field(default_factory=dict)
     replicas: Mapping[str, ReplicaFinding] = field(default_factory=dict)
     tenants: Mapping[str, TenantFinding] = field(default_factory=dict)
+    pushed_out: tuple[PushedOut, ...] = ()
 
     def cause(self, group: str) -> Cause:
         """The group's cause; `unknown` where it was not looked at."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import pandas as pd
 import streamlit as st
 
 from dashboard import charts, marks, states, words
 from dashboard.api import Json
 from dashboard.scene import Scene, history, live, scene
-from dashboard.words import percent, plural, rate, seconds, sentence, value_of, why_missing
+from dashboard.words import count, percent, plural, rate, seconds, sentence, value_of, why_missing
 
 MOST_REPLICAS = 24
 MOST_ADAPTERS = 48
+MOST_PUSHED = 15
+_CURES = {"slots": "Adapter slots", "tier": "Tier", "placement": "Placement"}
 _HOLDS = {3: "holds", 2: "registered only", 1: "lacks", 0: "not its own"}
 
 
@@ -32,7 +36,9 @@ def _body(scene: Scene) -> None:
     if not found:
         states.empty("No replica was looked at yet", "The first findings come with the first signals of the engines.")
         return
+    _cures(answer.value.get("cures", []))
     _replicas(status, found)
+    _pushed_out(answer.value.get("pushed_out", []))
     _over_time(scene)
     _map(scene, [f["replica"] for f in found[:MOST_REPLICAS]])
 
@@ -87,6 +93,55 @@ def _row(finding: Json, replica: Json | None) -> list[str | marks.Cell]:
         marks.number(rate(value_of(loads), "/s"), why_missing(loads)),
         " ".join(sentence(e) for e in finding["evidence"]),
     ]  # fmt: skip
+
+
+def _cures(cures: list[Json]) -> None:
+    if not cures:
+        return
+    marks.table(
+        "What would cure it, with the estimated effect",
+        ["Cure", "Loads an hour", "In words"],
+        [_cure_row(c) for c in cures],
+        ["keep", "keep", ""],
+    )
+
+
+def _cure_row(cure: Json) -> list[str | marks.Cell]:
+    before, after = cure["loads_per_hour"], cure["loads_per_hour_after"]
+    helps = after < before
+    return [
+        _CURES.get(cure["kind"], str(cure["kind"])),
+        f"{count(before)} → {count(after)}" if helps else f"{count(before)}, no fewer",
+        f"{cure['group']}: {cure['message']}.",
+    ]
+
+
+def _pushed_out(found: list[Json]) -> None:
+    if not found:
+        return
+    marks.table(
+        "Who is pushed out, how often and by whom",
+        ["Adapter", "Pushed out", "By whom", "Known by", "Served elsewhere (HOT or COLD)"],
+        [_pushed_row(p) for p in found[:MOST_PUSHED]],
+        ["keep", "num", "", "keep wide", "wide"],
+    )
+    st.caption(
+        "Per hour, over all replicas of an adapter. Estimated: from request rates and adapter slots, where engines do "
+        "not say whom they push out. Seen: it left memory while others came in, at least so often."
+    )
+
+
+def _pushed_row(found: Json) -> list[str | marks.Cell]:
+    by = "".join(marks.tag(f"{b['adapter'] or 'several at once'} {percent(b['share_ratio'])}") for b in found["by"][:3])
+    before, after = found["loads_per_hour"], found["loads_per_hour_without"]
+    where = "" if found["place"] == "slot" else marks.tag("from memory", "warn")
+    return [
+        marks.Cell(escape(found["adapter"]) + " " + where, "keep"),
+        f"{count(found['per_hour'])}/h",
+        marks.Cell(by or "not known"),
+        found["basis"],
+        "not known" if before is None else f"loads on its replicas {count(before)} → {count(after)} an hour",
+    ]
 
 
 def _over_time(scene: Scene) -> None:

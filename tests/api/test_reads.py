@@ -9,6 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
+from autoscaler.domain.diagnosis import Basis, Cure, Place, PushedOut
 from autoscaler.policy.groups import Groups, HotGroups, WarmGroup
 from autoscaler.ring import decode, ring_diff
 from tests.api.conftest import Api, client
@@ -115,6 +116,38 @@ async def test_groups_decisions_scores_and_costs_are_there(ann: httpx.AsyncClien
     costs = (await ann.get(f"{FLEET}/costs")).json()
     assert costs["replica_hours_per_hour"] == {"warm": 3}
     assert costs["deployment_per_tenant_replicas"] == 12
+
+
+async def test_thrash_says_who_is_pushed_out_by_whom_and_what_would_cure_it(ann: httpx.AsyncClient, api: Api):
+    view = api.views["fleet"]
+    pushed = PushedOut("t003", Place.SLOT, Basis.ESTIMATED, 120.0, 600.0, ("warm-000",), (("t004", 0.75), ("", 0.25)),
+                       (500.0, 300.0))  # fmt: skip
+    cure = Cure("slots", 500.0, 20.0, "12 adapter slots a replica instead of 8")
+    group = replace(view.plan.diagnosis.groups["warm"], cures=(cure,))
+    found = replace(view.plan.diagnosis, groups={"warm": group}, pushed_out=(pushed,))
+    api.views["fleet"] = replace(view, plan=replace(view.plan, id="fleet-later", diagnosis=found))
+    answer = (await ann.get(f"{FLEET}/adapter-thrash")).json()
+    assert answer["pushed_out"] == [
+        {
+            "adapter": "t003", "tenant": "t003", "place": "slot", "basis": "estimated", "per_hour": 120.0,
+            "requests_per_hour": 600.0, "replicas": ["warm-000"],
+            "by": [{"adapter": "t004", "share_ratio": 0.75}, {"adapter": None, "share_ratio": 0.25}],
+            "loads_per_hour": 500.0, "loads_per_hour_without": 300.0,
+        }
+    ]  # fmt: skip
+    assert answer["cures"] == [
+        {"group": "warm", "kind": "slots", "message": cure.message, "loads_per_hour": 500.0,
+         "loads_per_hour_after": 20.0}
+    ]  # fmt: skip
+    told = (await ann.get(f"{FLEET}/explain", params={"subject": "adapter/t003"})).json()["facts"]
+    assert told[-1] == (
+        "Pushed out of adapter slots about 120 times an hour (estimated from request rates and adapter slots), by t004 "
+        "75%, one of several at once 25%. Served elsewhere, 500 loads an hour on its replicas would be 300."
+    )
+    group_facts = (await ann.get(f"{FLEET}/explain", params={"subject": "group/warm"})).json()["facts"]
+    assert "Slots: 12 adapter slots a replica instead of 8." in group_facts
+    replica_facts = (await ann.get(f"{FLEET}/explain", params={"subject": "replica/warm-000"})).json()["facts"]
+    assert replica_facts[-1].startswith("t003: Pushed out of adapter slots about 120 times an hour")
 
 
 @pytest.mark.parametrize("subject", ["tenant/t000", "adapter/t000", "group/warm", "replica/warm-000", "signal/traffic"])
@@ -259,6 +292,7 @@ async def test_a_fleet_that_misses_its_slo_is_not_called_well(ann: httpx.AsyncCl
     assert (await ann.get(FLEET)).json()["health"]["state"] == "well"
     view = api.views["fleet"]
     late = np.arange(12) < 3
-    api.views["fleet"] = replace(view, plan=replace(view.plan, demand=replace(view.plan.demand, slo_missed=late)))
+    demand = replace(view.plan.demand, slo_missed=late)
+    api.views["fleet"] = replace(view, plan=replace(view.plan, id="fleet-later", demand=demand))
     health = (await ann.get(FLEET)).json()["health"]
     assert health == {"state": "attention", "sentence": "3 of 12 tenants missed their SLO; no cause is known yet"}

@@ -100,6 +100,33 @@ def test_thrash_names_its_replicas_and_what_cures_it(look: Look, thrash: Recorde
     assert len(app.get("vega_lite_chart")) == 1, "the map of replicas and adapters"
 
 
+def test_thrash_says_who_is_pushed_out_by_whom_and_what_each_cure_would_do(look: Look, thrash: RecordedApi):
+    found = thrash.answers["fleets/local/adapter-thrash"]
+    worst = found["pushed_out"][0]
+    found["pushed_out"][1] |= {"place": "memory", "basis": "seen", "loads_per_hour": None, "requests_per_hour": None,
+                               "by": [{"adapter": None, "share_ratio": 1.0}]}  # fmt: skip
+    found["cures"][2] |= {"loads_per_hour_after": found["cures"][2]["loads_per_hour"]}
+    text = said(look(thrash, "thrash"))
+    for cure in found["cures"]:
+        assert cure["message"] in text
+    assert "28k → 2.5k" in text
+    assert "28k, no fewer" in text
+    assert f'{worst["adapter"]} </td><td class="num">1.3k/h</td>' in text
+    assert f"{worst['by'][0]['adapter']} 6.0 %" in text
+    assert "loads on its replicas 15k → 11k an hour" in text
+    assert "from memory" in text
+    assert "several at once 100 %" in text
+    assert "estimated" in text
+
+
+def test_a_controller_of_an_older_release_shows_thrash_without_who_pushes_whom(look: Look, thrash: RecordedApi):
+    for name in ("cures", "pushed_out"):
+        del thrash.answers["fleets/local/adapter-thrash"][name]
+    text = said(look(thrash, "thrash"))
+    assert "8 replicas of 8 thrash" in text
+    assert "pushed out" not in text
+
+
 def test_a_cured_fleet_has_no_thrash(look: Look, managed: RecordedApi):
     assert "No adapter thrash" in said(look(managed, "thrash"))
 
