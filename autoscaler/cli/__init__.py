@@ -18,6 +18,7 @@ from autoscaler.cli.errors import RefusedError, UsageError
 _COMMANDS = (
     "demo_options", "run_options", "policy_options", "explain_options", "override_options", "detach_options",
     "ring_options", "doctor_options", "backtest_options", "simulate_options",
+    "calibrate_options",
 )  # fmt: skip
 _EXTRA_OF = {
     "fastapi": "controller", "uvicorn": "controller", "aiohttp": "controller", "httpx": "controller",

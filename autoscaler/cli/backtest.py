@@ -15,13 +15,10 @@ from typing import Any
 import numpy as np
 
 from autoscaler.cli.backtest_page import page
-from autoscaler.cli.backtest_recording import Recording, from_file, from_prometheus, with_capacity
+from autoscaler.cli.backtest_recording import Recording, from_file, from_prometheus, reached_prometheus, with_capacity
 from autoscaler.cli.backtest_replay import Replay, replay
 from autoscaler.cli.errors import UsageError
 from autoscaler.cli.policies import read_policy
-from autoscaler.cli.run import read_settings
-from autoscaler.cli.settings import Prometheus
-from autoscaler.cli.sources import prometheus_settings
 from autoscaler.cli.tables import table
 from autoscaler.policy.model import FleetPolicy
 
@@ -68,11 +65,7 @@ def _recording(arguments: argparse.Namespace, policy: FleetPolicy) -> Recording:
     end_s = time.time() if end_s is None else end_s
     if start_s is None or not start_s < end_s:
         raise UsageError("--prometheus needs --start, before --end")
-    settings = read_settings(arguments.settings)
-    told = settings.metrics.prometheus
-    router = settings.metrics.router.value if told is not None and arguments.router == "envoy" else arguments.router
-    reached = prometheus_settings(settings, told or Prometheus(url=arguments.prometheus))
-    reached = type(reached)(**{f: getattr(reached, f) for f in reached.__slots__} | {"url": arguments.prometheus})
+    reached, router = reached_prometheus(arguments)
     return asyncio.run(from_prometheus(reached, router, policy, arguments.policy, start_s, end_s))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import gzip
 from collections.abc import Mapping
@@ -12,7 +13,9 @@ import numpy as np
 
 from autoscaler.cli.errors import UsageError, read_bytes
 from autoscaler.cli.policies import catalogue_path
-from autoscaler.cli.sources import recorded_rates
+from autoscaler.cli.run import read_settings
+from autoscaler.cli.settings import Prometheus
+from autoscaler.cli.sources import prometheus_settings, recorded_rates
 from autoscaler.connectors.metrics.connection import PrometheusConnection, PrometheusSettings, selector
 from autoscaler.connectors.metrics.router_presets import ROUTERS
 from autoscaler.domain.observation import Catalogue, Floats
@@ -46,16 +49,28 @@ class Recording:
     notes: tuple[str, ...]
 
 
+def reached_prometheus(arguments: argparse.Namespace) -> tuple[PrometheusSettings, str]:
+    """How `--prometheus` is reached with what `--settings` says of it, and whose names the routers' series have.
+
+    Raises UsageError for a router that is not known.
+    """
+    settings = read_settings(arguments.settings)
+    told = settings.metrics.prometheus
+    router = settings.metrics.router.value if told is not None and arguments.router == "envoy" else arguments.router
+    if router not in ROUTERS:
+        raise UsageError(f"there is no router preset {router!r}; choose one of {', '.join(ROUTERS)}")
+    reached = prometheus_settings(settings, told or Prometheus(url=arguments.prometheus))
+    return replace(reached, url=arguments.prometheus), router
+
+
 async def from_prometheus(
     reached: PrometheusSettings, router: str, policy: FleetPolicy, file: Path, start_s: float, end_s: float
 ) -> Recording:
     """Read it in bounded pieces. Raises UsageError where nothing can be read."""
-    if router not in ROUTERS:
-        raise UsageError(f"there is no router preset {router!r}; choose one of {', '.join(ROUTERS)}")
     bucket_s = policy.forecast.bucket_s
     first_s = (start_s - policy.forecast.history_s) // bucket_s * bucket_s + bucket_s
     last_s = end_s // bucket_s * bucket_s
-    catalogue, notes = await _catalogue(reached, router, policy, file, first_s, last_s)
+    catalogue, notes = await recorded_catalogue(reached, router, policy, file, first_s, last_s)
     points = round((last_s - first_s) / bucket_s) + 1
     if points < 2 or points * len(catalogue.ids) > MOST_VALUES:
         raise UsageError(
@@ -95,10 +110,10 @@ async def _read(
     return np.concatenate([p.times_s for p in pieces]), np.concatenate([p.requests_per_s for p in pieces])
 
 
-async def _catalogue(
+async def recorded_catalogue(
     reached: PrometheusSettings, router: str, policy: FleetPolicy, file: Path, start_s: float, end_s: float
 ) -> tuple[Catalogue, tuple[str, ...]]:
-    """The policy's own catalogue, else the names that routers counted."""
+    """The policy's own catalogue, else the names that routers counted, and what to say of it. Raises UsageError."""
     own = _own_catalogue(policy, file)
     if own is not None:
         return own, ()
