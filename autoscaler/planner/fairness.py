@@ -1,4 +1,4 @@
-"""Whether tenants are bounded at the routers: only while the warm group has all that it may have and still saturates."""
+"""Whether routers bound tenants: while the warm group has all that it may have and saturates, and minutes after."""
 
 from __future__ import annotations
 

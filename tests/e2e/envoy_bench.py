@@ -71,6 +71,23 @@ class Bench:
         whole = not stream or status != 200 or text.endswith("data: [DONE]\n\n")
         return status if whole else -1
 
+    async def refused(self, model: str, tokens: int = 8) -> str | None:
+        """One completion: None where it was answered, else the `Retry-After` of its 429."""
+        body = {"model": model, "prompt": "hello", "max_tokens": tokens}
+        async with self.session.post(f"{self.settings.url}/v1/completions", json=body) as answer:
+            text = await answer.text()
+            assert answer.status in (200, 429), text
+            return None if answer.status == 200 else answer.headers["Retry-After"]
+
+    async def until_bounded(self, model: str, most: int | None) -> None:
+        """Ask until Envoy applies the bound: it follows the epoch by moments, since it is a resource of its own."""
+        for _ in range(200):
+            answers = await asyncio.gather(*(self.refused(model, 60) for _ in range(2 * (most or 20))))
+            if (None in answers and set(answers) != {None}) == (most is not None):
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"the bound of {model} is not {most}")
+
     def submitted(self, replica: str) -> int:
         """Requests that its engine has taken."""
         return self.engines[replica].calls.live.model.gauges().submitted

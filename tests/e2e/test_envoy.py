@@ -14,7 +14,7 @@ from autoscaler.domain.decisions import Failed
 from autoscaler.ports import PermanentError
 from autoscaler.ring.codec import encode
 from autoscaler.ring.owners import Ring
-from autoscaler.ring.snapshot import Choice, HotGroup, MemberState, Overflow, Unknown
+from autoscaler.ring.snapshot import Choice, Fairness, HotGroup, MemberState, Overflow, Unknown
 from tests.e2e.envoy_bench import ADAPTERS, BASE, keep_asking, move_under_load, running
 from tests.e2e.parts.processes import free_port
 
@@ -113,6 +113,41 @@ async def test_a_killed_replica_costs_no_request_that_had_no_answer_yet(tmp_path
         before = await asyncio.gather(*waiting)
     assert Counter(before) == {200: len(ADAPTERS)}
     assert Counter(after) == {200: 5 * len(ADAPTERS)}
+
+
+async def test_a_full_fleet_refuses_the_aggressor_and_nobody_else(tmp_path: Path) -> None:
+    async with running(tmp_path, 3) as bench:
+        # Two adapters of one tenant are the aggressor; the bound is 6 requests in flight.
+        bound = Fairness(6, 1500, {"a00": "greedy", "a01": "greedy"})
+        calm = [name for name in ADAPTERS if name not in ("a00", "a01")]
+        await bench.publish(bench.snapshot(1, list(bench.engines)))
+        before = await asyncio.gather(*(bench.refused(name) for name in ("a00", "a01") for _ in range(20)))
+        assert before == [None] * 40, "nobody is bounded while the ring says nothing of it"
+        await bench.publish(bench.snapshot(2, list(bench.engines), fairness=bound))
+        await bench.until_bounded("a00", 6)
+        burst = [asyncio.create_task(bench.refused(name, 200)) for name in ("a00", "a01") for _ in range(60)]
+        await asyncio.sleep(0)
+        neighbours = await asyncio.gather(*(bench.ask(name, 2, stream=True) for name in calm for _ in range(3)))
+        answers = await asyncio.gather(*burst)
+        streams = await bench.hits("streams")
+        await bench.publish(bench.snapshot(3, list(bench.engines)))
+        await bench.until_bounded("a00", None)
+        after = await asyncio.gather(*(bench.refused("a00") for _ in range(40)))
+    assert set(neighbours) == {200}, "a neighbour's requests pass, streams among them"
+    assert all(sum(streams[name].values()) == 3 for name in calm), "and are measured as before"
+    assert set(answers) == {None, "2"}, "429 says when to come again, in whole seconds"
+    assert 6 <= answers.count(None) < 60, "its bound is for both of its adapters together"
+    assert after == [None] * 40, "the bound ends with the epoch that no longer has it"
+
+
+async def test_a_dedicated_group_is_not_bounded(tmp_path: Path) -> None:
+    async with running(tmp_path, 3) as bench:
+        hot = {"a05": HotGroup("hot-a05", (bench.member("r2"),))}
+        ring = bench.snapshot(1, ["r0", "r1"], hot=hot, fairness=Fairness(2, 1000))
+        await bench.publish(ring)
+        await bench.until_bounded("a06", 2)
+        answers = await asyncio.gather(*(bench.refused("a05", 20) for _ in range(30)))
+    assert answers == [None] * 30
 
 
 async def test_clients_reach_inference_and_nothing_else(tmp_path: Path) -> None:

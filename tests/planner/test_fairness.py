@@ -1,4 +1,4 @@
-"""Tenants are bounded while the warm group has all that it may have and saturates, and for minutes after; never else."""
+"""Tenants are bounded while the warm group has all that it may have and saturates, and minutes after; never else."""
 
 from dataclasses import replace
 
@@ -18,9 +18,10 @@ from tests.planner.world import World, catalogue, policy
 CALM = ReplicaSignals(waiting=Fresh(0.0), running=Fresh(8.0), kv_usage_ratio=Fresh(0.2))
 CROWDED = ReplicaSignals(waiting=Fresh(80.0), running=Fresh(64.0), kv_usage_ratio=Fresh(0.95))
 BOUND = Fairness(32, 2500)
+TOLD = Told(max_in_flight_per_tenant=32, retry_after_s=2.5)
 
 
-def full_world(told: Told | None = Told(max_in_flight_per_tenant=32, retry_after_s=2.5), most: int = 3) -> World:
+def full_world(told: Told | None = TOLD, most: int = 3) -> World:
     """Three replicas of at most `most`, calm; the ring is published."""
     groups = Groups(warm=WarmGroup(min_replicas=2, max_replicas=most), hot=HotGroups())
     world = World(policy(fairness=told, groups=groups), catalogue(12), signals=CALM)

@@ -24,7 +24,8 @@ ASSIGNMENT = TYPE_URL + "envoy.config.endpoint.v3.ClusterLoadAssignment"
 ENDPOINT = TYPE_URL + "envoy.config.endpoint.v3.LbEndpoint"
 ROUTES = TYPE_URL + "envoy.config.route.v3.RouteConfiguration"
 HOST = TYPE_URL + "envoy.config.route.v3.VirtualHost"
-ORDER = (CLUSTER, ASSIGNMENT, ENDPOINT, ROUTES, HOST)
+FILTER = TYPE_URL + "envoy.config.core.v3.TypedExtensionConfig"
+ORDER = (CLUSTER, ASSIGNMENT, ENDPOINT, ROUTES, HOST, FILTER)
 _MOST_AT_ONCE = 5_000  # resources of one response
 
 

@@ -16,7 +16,9 @@ Json: TypeAlias = dict[str, Any]
 
 TYPE = "type.googleapis.com/envoy."
 ADAPTER_HEADER, PREFERENCE_HEADER = "x-lora-adapter", "x-lora-preference"
-ROUTES, CLUSTERS = "routes.json", "clusters.json"
+ROUTES, CLUSTERS, LIMITS = "routes.json", "clusters.json", "fairness.json"
+FAIRNESS, RETRY_AFTER = "fairness", "retry_after"
+"""The filter that bounds tenants, and its word in the metadata of the same name."""
 BY_ADS: Json = {"ads": {}, "resource_api_version": "V3"}
 """A config source: the aggregated discovery of the bootstrap."""
 BUFFER_BYTES = 8 * 1024 * 1024
@@ -61,7 +63,8 @@ class EnvoySettings:
 def bootstrap(settings: EnvoySettings) -> Json:
     """The bootstrap as JSON types; write it to a file and give it to `envoy -c`."""
     folder = settings.directory.absolute()
-    return _bootstrap(settings, {"cds_config": watched_file(folder / CLUSTERS)}, watched_file(folder / ROUTES), [])
+    sources = _Sources(watched_file(folder / ROUTES), watched_file(folder / LIMITS))
+    return _bootstrap(settings, {"cds_config": watched_file(folder / CLUSTERS)}, sources, [])
 
 
 def discovering(settings: EnvoySettings, controller: tuple[str, int], pages_port: int | None = None) -> Json:
@@ -85,7 +88,7 @@ def discovering(settings: EnvoySettings, controller: tuple[str, int], pages_port
         "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": http2},
         "load_assignment": {"cluster_name": "controller", "endpoints": [endpoint]},
     }  # fmt: skip
-    made = _bootstrap(settings, {"ads_config": ads, "cds_config": BY_ADS}, BY_ADS, [cluster])
+    made = _bootstrap(settings, {"ads_config": ads, "cds_config": BY_ADS}, _Sources(BY_ADS, BY_ADS), [cluster])
     if pages_port is not None:
         made["admin"] = {"address": socket_address("127.0.0.1", settings.admin_port)}
         made["static_resources"]["listeners"].append(_pages(settings.host, pages_port))
@@ -104,9 +107,9 @@ def _pages(host: str, port: int) -> Json:
         "@type": TYPE + "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "pages",
         "route_config": {"virtual_hosts": [{"name": "pages", "domains": ["*"], "routes": routes}]},
-        "http_filters": [_extension("envoy.filters.http.router", router)],
+        "http_filters": [extension("envoy.filters.http.router", router)],
     }
-    chain = {"filters": [_extension("envoy.filters.network.http_connection_manager", manager)]}
+    chain = {"filters": [extension("envoy.filters.network.http_connection_manager", manager)]}
     return {"name": "pages", "address": socket_address(host, port), "filter_chains": [chain]}
 
 
@@ -116,14 +119,22 @@ def _admin(port: int) -> Json:
     return {"name": "admin", "type": "STATIC", "connect_timeout": "1s", "load_assignment": assignment}
 
 
-def _bootstrap(settings: EnvoySettings, discovery: Json, route_table: Json, clusters: list[Json]) -> Json:
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """Where the listener's changing parts come from."""
+
+    routes: Json
+    limits: Json
+
+
+def _bootstrap(settings: EnvoySettings, discovery: Json, sources: _Sources, clusters: list[Json]) -> Json:
     return {
         "node": {"id": settings.node, "cluster": "lora-autoscaler"},
         "admin": {"address": socket_address(settings.host, settings.admin_port)},
         "stats_flush_interval": "1s",
         "stats_config": {"histogram_bucket_settings": [_ttft_buckets()]},
         "dynamic_resources": discovery,
-        "static_resources": {"listeners": [_listener(settings, route_table)], "clusters": clusters},
+        "static_resources": {"listeners": [_listener(settings, sources)], "clusters": clusters},
     }
 
 
@@ -141,7 +152,7 @@ def _ttft_buckets() -> Json:
     return {"match": {"prefix": "llm.ttft_ms"}, "buckets": [float(edge) for edge in TTFT_BUCKETS_MS]}
 
 
-def _listener(settings: EnvoySettings, route_table: Json) -> Json:
+def _listener(settings: EnvoySettings, sources: _Sources) -> Json:
     manager = {
         "@type": TYPE + "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "inference",
@@ -149,9 +160,10 @@ def _listener(settings: EnvoySettings, route_table: Json) -> Json:
         "normalize_path": True,
         "merge_slashes": True,
         "stream_idle_timeout": "3600s",
-        "rds": {"route_config_name": "fleet", "config_source": route_table},
+        "rds": {"route_config_name": "fleet", "config_source": sources.routes},
         "access_log": _access_logs(),
-        "http_filters": _filters(),
+        "http_filters": _filters(sources.limits),
+        "local_reply_config": {"mappers": [_too_many()]},
     }
     return {
         "name": "inference",
@@ -159,11 +171,11 @@ def _listener(settings: EnvoySettings, route_table: Json) -> Json:
         # With it a second Envoy on the same port would share the traffic instead of failing to start.
         "enable_reuse_port": False,
         "per_connection_buffer_limit_bytes": settings.buffer_bytes,
-        "filter_chains": [{"filters": [_extension("envoy.filters.network.http_connection_manager", manager)]}],
+        "filter_chains": [{"filters": [extension("envoy.filters.network.http_connection_manager", manager)]}],
     }
 
 
-def _filters() -> list[Json]:
+def _filters(limits: Json) -> list[Json]:
     usage = [_rule(("usage", name), "llm", name, "NUMBER") for name in ("prompt_tokens", "completion_tokens")]
     json_types = {"google_re2": {}, "regex": "application/json.*"}
     to_metadata = {
@@ -182,7 +194,7 @@ def _filters() -> list[Json]:
     events = {
         "@type": TYPE + "extensions.filters.http.sse_to_metadata.v3.SseToMetadata",
         "response_rules": {
-            "content_parser": _extension("envoy.content_parsers.json", parser),
+            "content_parser": extension("envoy.content_parsers.json", parser),
             "max_event_size": 1024 * 1024,
         },
     }
@@ -190,12 +202,39 @@ def _filters() -> list[Json]:
     lua = {"@type": TYPE + "extensions.filters.http.lua.v3.Lua", "default_source_code": {"inline_string": script}}
     router = {"@type": TYPE + "extensions.filters.http.router.v3.Router", "suppress_envoy_headers": True}
     return [
-        _extension("envoy.filters.http.rbac", _allow_inference()),
-        _extension("envoy.filters.http.json_to_metadata", to_metadata),
-        _extension("envoy.filters.http.lua", lua),
-        _extension("envoy.filters.http.sse_to_metadata", events),
-        _extension("envoy.filters.http.router", router),
-    ]
+        extension("envoy.filters.http.rbac", _allow_inference()),
+        extension("envoy.filters.http.json_to_metadata", to_metadata),
+        extension("envoy.filters.http.lua", lua),
+        # Nobody is bounded until the first configuration is there, and nobody waits for it.
+        {"name": FAIRNESS, "config_discovery": {
+            "config_source": limits, "default_config": matched_composite({}),
+            "apply_default_config_without_warming": True, "type_urls": [_MATCHED]}},
+        extension("envoy.filters.http.sse_to_metadata", events),
+        extension("envoy.filters.http.router", router),
+    ]  # fmt: skip
+
+
+_MATCHED = TYPE + "extensions.common.matching.v3.ExtensionWithMatcher"
+
+
+def matched_composite(matcher: Json) -> Json:
+    """A filter that runs what `matcher` finds for a request, if anything."""
+    empty = {"@type": TYPE + "extensions.filters.http.composite.v3.Composite"}
+    inner = extension("envoy.filters.http.composite", empty)
+    return {"@type": _MATCHED, "extension_config": inner, "xds_matcher": matcher}
+
+
+def _too_many() -> Json:
+    """What a tenant beyond its bound is told: in OpenAI's form, and when to come again."""
+    refused = {"and_filter": {"filters": [_status(429, "EQ"), _has_metadata(RETRY_AFTER, FAIRNESS)]}}
+    header = {"key": "retry-after", "value": f"%DYNAMIC_METADATA({FAIRNESS}:{RETRY_AFTER})%"}
+    text = "Too many requests of this tenant are in flight while the fleet is full; ask again later."
+    error = {"message": text, "type": "TooManyRequestsError", "param": None, "code": 429}
+    return {
+        "filter": refused,
+        "headers_to_add": [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}],
+        "body_format_override": {"json_format": {"error": error}},
+    }
 
 
 def _allow_inference() -> Json:
@@ -223,7 +262,7 @@ def _access_logs() -> list[Json]:
     adapter = {"name": "adapter", "value_format": "%ROUTE_NAME%"}
     pair = [adapter, {"name": "upstream", "value_format": "%UPSTREAM_HOST%"}]
     post = {"header_filter": {"header": {"name": ":method", "string_match": {"exact": "POST"}}}}
-    failed = {"or_filter": {"filters": [_status_at_least(400), {"response_flag_filter": {}}]}}
+    failed = {"or_filter": {"filters": [_status(400, "GE"), {"response_flag_filter": {}}]}}
 
     def counter(name: str, tags: list[Json], value: str = "") -> Json:
         amount: Json = {"value_format": value} if value else {"value_fixed": 1}
@@ -249,13 +288,13 @@ def _access_logs() -> list[Json]:
     ]
 
 
-def _status_at_least(code: int) -> Json:
-    comparison = {"op": "GE", "value": {"default_value": code, "runtime_key": "lora_autoscaler.error_status"}}
+def _status(code: int, op: str) -> Json:
+    comparison = {"op": op, "value": {"default_value": code, "runtime_key": f"lora_autoscaler.status_{code}"}}
     return {"status_code_filter": {"comparison": comparison}}
 
 
-def _has_metadata(key: str) -> Json:
-    present = {"filter": "llm", "path": [{"key": key}], "value": {"present_match": True}}
+def _has_metadata(key: str, namespace: str = "llm") -> Json:
+    present = {"filter": namespace, "path": [{"key": key}], "value": {"present_match": True}}
     return {"metadata_filter": {"matcher": present, "match_if_key_not_found": False}}
 
 
@@ -269,5 +308,6 @@ def _stats_logger(condition: Json, *, counters: list[Json], histograms: list[Jso
     return {"name": "envoy.access_loggers.stats", "filter": condition, "typed_config": config}
 
 
-def _extension(name: str, config: Json) -> Json:
+def extension(name: str, config: Json) -> Json:
+    """A filter, logger or action by its name."""
     return {"name": name, "typed_config": config}

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import aiohttp
 
-from autoscaler.connectors.envoy.bootstrap import CLUSTERS, ROUTES, EnvoySettings, bootstrap
+from autoscaler.connectors.envoy.bootstrap import CLUSTERS, LIMITS, ROUTES, EnvoySettings, bootstrap
+from autoscaler.connectors.envoy.fairness import limits
 from autoscaler.connectors.envoy.resources import (
     ALL,
     HOT,
@@ -95,6 +96,7 @@ class EnvoyFilePublisher:
         first: dict[Path, bytes] = {
             directory / CLUSTERS: response("0", clusters(files_in(directory), _DEFAULT_BOUND_PERCENT)),
             directory / ROUTES: routes("0", RingSnapshot("", 0, "", 1, ()), (), {}, self._mode),
+            directory / LIMITS: response("0", [limits(RingSnapshot("", 0, "", 1, ()), ())]),
         }
         for name in _ASSIGNMENTS:
             first[endpoints_file(directory, name)] = response(
@@ -155,7 +157,8 @@ class EnvoyFilePublisher:
         directory, known = self.settings.directory, frozenset(self._known())
         version = _version_text(snapshot)
         found, files = await asyncio.to_thread(_membership, directory, snapshot, version, known)
-        _replace_changed(directory / CLUSTERS, files.pop(directory / CLUSTERS))
+        for name in (CLUSTERS, LIMITS):
+            _replace_changed(directory / name, files.pop(directory / name))
         for path, content in files.items():
             _replace(path, content)
         await self._write_routes(snapshot, body, found, known)
@@ -287,4 +290,6 @@ def _membership(
     found = candidates(snapshot, subset_names(snapshot, known))
     files = {endpoints_file(directory, n): response(version, [endpoints(n, snapshot, found)]) for n in _ASSIGNMENTS}
     files[directory / CLUSTERS] = response(version, clusters(files_in(directory), balance_percent(snapshot, found)))
+    names = found.keys() | known | set(snapshot.base_models)
+    files[directory / LIMITS] = response(version, [limits(snapshot, names)])
     return found, files

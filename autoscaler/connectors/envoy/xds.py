@@ -12,16 +12,23 @@ from functools import partial
 from typing import Any, TypeVar
 
 from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.core.v3 import extension_pb2
 from envoy.config.endpoint.v3 import endpoint_components_pb2, endpoint_pb2
 from envoy.config.route.v3 import route_components_pb2, route_pb2
 
 # Types that the messages carry packed; the parser must know them.
+from envoy.extensions.common.matching.v3 import extension_matcher_pb2 as _matching
+from envoy.extensions.filters.http.adaptive_concurrency.v3 import adaptive_concurrency_pb2 as _concurrency
+from envoy.extensions.filters.http.composite.v3 import composite_pb2 as _composite
+from envoy.extensions.filters.http.set_metadata.v3 import set_metadata_pb2 as _metadata
 from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2 as _hosts
 from envoy.extensions.retry.priority.previous_priorities.v3 import previous_priorities_config_pb2 as _priorities
+from envoy.type.matcher.v3 import http_inputs_pb2 as _inputs
 from google.protobuf import json_format  # type: ignore[import-untyped]
 
-from autoscaler.connectors.envoy.ads import ASSIGNMENT, CLUSTER, ENDPOINT, HOST, ROUTES, Resource
-from autoscaler.connectors.envoy.bootstrap import BY_ADS, Json
+from autoscaler.connectors.envoy.ads import ASSIGNMENT, CLUSTER, ENDPOINT, FILTER, HOST, ROUTES, Resource
+from autoscaler.connectors.envoy.bootstrap import BY_ADS, FAIRNESS, Json
+from autoscaler.connectors.envoy.fairness import limits
 from autoscaler.connectors.envoy.resources import (
     ALL,
     HOT,
@@ -45,7 +52,7 @@ ASSIGNMENTS = (PREFERRED, LEAST, HOT, ALL)
 TABLE = "fleet"
 HOST_HEADER = "x-lora-host"
 """Holds the adapter's name in hex: domains know no case, and a name may hold anything."""
-PACKED = (_hosts, _priorities)
+PACKED = (_hosts, _priorities, _matching, _concurrency, _composite, _metadata, _inputs)
 _COLLECTION = "xdstp://lora-autoscaler/envoy.config.endpoint.v3.LbEndpoint"
 _PRIORITIES = {HOT: 2}
 
@@ -71,6 +78,7 @@ class Cut:
         made = clusters(lambda assignment: BY_ADS, balance_percent(snapshot, found))
         hosts = {n: h for a in ASSIGNMENTS for n, h in _endpoints(endpoints(a, snapshot, found)).items()}
         rest = _rest("-", snapshot, mode)
+        bounded = limits(snapshot, names | set(snapshot.base_models))
         return {
             CLUSTER: {c["name"]: self._kept(CLUSTER, c["name"], c, _parsed(cluster_pb2.Cluster)) for c in made},
             ASSIGNMENT: {
@@ -86,6 +94,7 @@ class Cut:
                     for name, target in named_targets(snapshot, names, found, mode).items()
                 },
             },
+            FILTER: {FAIRNESS: self._kept(FILTER, FAIRNESS, bounded, _filter)},
         }
 
     def _kept(self, kind: str, name: str, value: V, make: Callable[[V], bytes]) -> Resource:
@@ -126,6 +135,30 @@ def _parsed(kind: Callable[[], Any]) -> Callable[[Json], bytes]:
         return bytes(parsed.SerializeToString(deterministic=True))
 
     return make
+
+
+def _filter(value: Json) -> bytes:
+    """One limit is parsed, and copied for every adapter: each takes the parser a millisecond."""
+    matcher = dict(value["typed_config"]["xds_matcher"])
+    listed = "matcher_list" in matcher
+    holder = matcher["on_no_match"]["matcher"] if "on_no_match" in matcher else matcher
+    names = list(holder["matcher_tree"]["exact_match_map"]["map"]) if "matcher_tree" in holder else []
+    if names:
+        tree = holder["matcher_tree"]
+        one = {names[0]: tree["exact_match_map"]["map"][names[0]]}
+        short = {"matcher_tree": {**tree, "exact_match_map": {"map": one}}}
+        matcher = {**matcher, "on_no_match": {"matcher": short}} if listed else short
+    made = extension_pb2.TypedExtensionConfig()
+    short_config = {**value["typed_config"], "xds_matcher": matcher}
+    json_format.ParseDict({"name": value["name"], "typed_config": short_config}, made)
+    matched = _matching.ExtensionWithMatcher()
+    made.typed_config.Unpack(matched)
+    parsed = matched.xds_matcher.on_no_match.matcher if listed else matched.xds_matcher
+    limits_of = parsed.matcher_tree.exact_match_map.map
+    for name in names[1:]:
+        limits_of[name].CopyFrom(limits_of[names[0]])
+    made.typed_config.Pack(matched, deterministic=True)
+    return bytes(made.SerializeToString(deterministic=True))
 
 
 def _endpoint(host: Json) -> bytes:
