@@ -128,6 +128,7 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
         SGLANG if policy.engine.preset is Preset.SGLANG else VLLM, loading.parallel_per_replica, loading.timeout_s,
         backoff_s=loading.backoff_s, resolver=policy.engine.resolver,
         api_key_file=None if wiring.engine_api_key_file is None else settings.path(wiring.engine_api_key_file),
+        base_model=policy.base_model,
     )  # fmt: skip
     engines = HttpEngines(policy.name, asking, context.session, context.clock, loads)
     saving = asyncio.create_task(_save(state, loads, engines, context))

@@ -25,6 +25,7 @@ from autoscaler.domain.decisions import (
     OpenGate,
     Outcome,
     PublishRing,
+    Renew,
     Shrink,
     Skipped,
     Undrain,
@@ -35,7 +36,9 @@ from autoscaler.ports import Clock, Lease, PermanentError, TemporaryError
 
 _log = logging.getLogger(__name__)
 
-ORDER: tuple[type, ...] = (Grow, AssignSlot, LoadAdapter, OpenGate, PublishRing, Drain, Undrain, Shrink, UnloadAdapter)
+ORDER: tuple[type, ...] = (
+    Grow, Renew, AssignSlot, LoadAdapter, OpenGate, PublishRing, Drain, Undrain, Shrink, UnloadAdapter
+)  # fmt: skip
 """Make before break. An effect type that is not here cannot be executed."""
 
 

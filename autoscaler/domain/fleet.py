@@ -135,6 +135,7 @@ class Group:
         pause: what an operator stopped, with the reason.
         foreign_actor: who else changed its replicas since our last change (a field manager's name), empty if nobody.
         blocked: why the platform cannot act on it now (deleted, paused, in rollout, over quota), empty if it can.
+        outdated: what its replicas are made from has changed since, and it is its turn to follow.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Group:
     pause_reason: str = ""
     foreign_actor: str = ""
     blocked: str = ""
+    outdated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

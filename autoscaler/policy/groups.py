@@ -199,7 +199,7 @@ class PodPatch:
         Items(LINE, 64),
         (),
         "Arguments put after the container's own. `{maxLoras}` is the tenant's number of adapters, `{checkpoint}` the "
-        "merged checkpoint.",
+        "merged checkpoint, `{adapter}` the name that it is to be served by.",
     )
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.domain.decisions import Grow, LoadAdapter, Reason, UnloadAdapter
-from autoscaler.domain.fleet import EngineLimits, Override, ReplicaState, Tier
+from autoscaler.domain.decisions import Grow, LoadAdapter, Reason, Renew, UnloadAdapter
+from autoscaler.domain.fleet import EngineLimits, Override, PauseMode, ReplicaState, Tier
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.planner import PlannerMemory, checkpoint, plan, restored
 from autoscaler.policy.groups import Engine
@@ -34,6 +34,17 @@ def test_a_calm_fleet_has_no_effect_and_says_so():
     decided = world.tick()
     assert decided.effects == ()
     assert decided.ring.trail[0].reason is Reason.NOTHING_TO_DO
+
+
+@pytest.mark.parametrize(
+    ("stopped", "renewed"),
+    [({}, True), ({"blocked": "is in a rollout"}, False), ({"pause": PauseMode.ALL}, False)],
+    ids=["nobody stops it", "in a rollout", "paused"],
+)
+def test_a_group_whose_turn_it_is_follows_what_it_is_made_from(stopped: dict[str, object], renewed: bool):
+    world = running()
+    world.groups["warm"] = replace(world.groups["warm"], outdated=True, **stopped)
+    assert (Renew("warm") in world.tick().effects) is renewed
 
 
 def test_the_same_input_gives_the_same_plan():

@@ -78,6 +78,16 @@ def adapters_listed(body: str) -> dict[str, str] | None:
         return None
 
 
+def merged_listed(body: str, base_model: str) -> frozenset[str]:
+    """Names that a `/v1/models` body lists without a parent, the fleet's base model apart: an engine that was started
+    from a merged checkpoint serves its adapter so."""
+    try:
+        entries = json.loads(body)["data"]
+        return frozenset(str(e["id"]) for e in entries if e.get("parent") is None) - {base_model}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return frozenset()
+
+
 def words_of(body: str) -> str:
     """The message of an answer: nested, flat, SGLang's, FastAPI's, or the text itself; bounded."""
     try:

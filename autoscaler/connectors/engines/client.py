@@ -14,6 +14,7 @@ from autoscaler.connectors.engines.answers import (
     Verdict,
     adapters_listed,
     load_answer,
+    merged_listed,
     unload_answer,
 )
 from autoscaler.connectors.engines.dialects import Dialect
@@ -38,6 +39,7 @@ class EngineSettings:
         backoff_s: wait after the first failed load of an adapter on a replica; it doubles with each.
         resolver: whether engines load unknown adapters by themselves, so that such are not foreign.
         api_key_file: holds the engines' API key; read at each call, so that it may be changed.
+        base_model: the fleet's, which is no adapter where an engine lists it.
     """
 
     dialect: Dialect
@@ -47,6 +49,7 @@ class EngineSettings:
     backoff_s: float = 10.0
     resolver: bool = False
     api_key_file: Path | None = None
+    base_model: str = ""
 
 
 @dataclass(slots=True)
@@ -108,7 +111,8 @@ class HttpEngines:
         resolved = frozenset(a for a, root in listed.items() if self._settings.resolver and _named_after(a, root))
         self._roots[replica.id] = listed
         self._book.listed(replica, frozenset(listed), resolved, asked_at_s)
-        return frozenset(listed)
+        merged = merged_listed(body, self._settings.base_model) if _is_hot(replica) else frozenset()
+        return frozenset(listed) | merged
 
     async def load(self, replica: Replica, effect: LoadAdapter) -> Outcome:
         """Load an adapter. `already loaded` is Applied; what cannot succeed is Failed without retry."""
@@ -172,8 +176,8 @@ class HttpEngines:
 
     async def _send_load(self, replica: Replica, effect: LoadAdapter, *, replace: bool) -> Answer:
         dialect = self._settings.dialect
-        # A hot group is named `hot-<adapter or tenant>`; its adapter must not be evicted.
-        body = dialect.load_body(effect.adapter, effect.source, replace=replace, pin=replica.group.startswith("hot-"))
+        # A hot group's adapter must not be evicted.
+        body = dialect.load_body(effect.adapter, effect.source, replace=replace, pin=_is_hot(replica))
         status, words = await self._call("POST", replica, dialect.load_path, self._settings.load_timeout_s, body)
         return Answer(Verdict.BUSY, words) if status is None else load_answer(status, words)
 
@@ -202,6 +206,11 @@ class HttpEngines:
         if self._settings.api_key_file is None:
             return {}
         return {"Authorization": f"Bearer {self._settings.api_key_file.read_text().strip()}"}
+
+
+def _is_hot(replica: Replica) -> bool:
+    """A hot group is named `hot-<adapter or tenant>`."""
+    return replica.group.startswith("hot-")
 
 
 def _named_after(adapter: str, root: str) -> bool:

@@ -160,6 +160,11 @@ def config_maps(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
+def deployments(namespace: str) -> str:
+    """The path of a namespace's Deployments."""
+    return f"/apis/apps/v1/namespaces/{namespace}/deployments"
+
+
 def autoscalers(namespace: str) -> str:
     """The path of a namespace's HorizontalPodAutoscalers."""
     return f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"

@@ -23,6 +23,7 @@ from autoscaler.connectors.kubernetes.cluster import (
     pod_path,
 )
 from autoscaler.connectors.kubernetes.hot_groups import MADE, HotTemplate
+from autoscaler.connectors.kubernetes.made_groups import MadeGroups
 from autoscaler.connectors.kubernetes.readings import (
     ACCEPT,
     DELETION_COST,
@@ -45,11 +46,12 @@ from autoscaler.domain.decisions import (
     OpenGate,
     Outcome,
     PlatformEffect,
+    Renew,
     Shrink,
     Skipped,
     Undrain,
 )
-from autoscaler.domain.fleet import Group, PauseMode, Replica, Tier
+from autoscaler.domain.fleet import Group, PauseMode, Replica
 from autoscaler.ports import PermanentError, TemporaryError
 
 _ATTEMPTS = 4
@@ -75,9 +77,7 @@ class KubernetesFleet:
         port: int | None,
         template: Callable[[], HotTemplate | None] = lambda: None,
     ) -> None:
-        self._template = template
-        self._made: Watched | None = None
-        self._made_seen = False
+        self._made = MadeGroups(cluster, template, memory)
         self._budgets: dict[str, Watched] = {}
         self._cluster, self._targets, self._memory, self._port = cluster, targets, memory, port
         self._followed: dict[GroupTarget, FollowedTarget] = {}
@@ -97,7 +97,8 @@ class KubernetesFleet:
     async def groups(self) -> dict[str, Group]:
         """The policy's groups, and the hot ones that were given to declared targets. Raises TemporaryError."""
         await self._refresh()
-        return {f.group: self._group(f) for f in self._held()}
+        late = self._made.outdated(self._object)
+        return {f.group: self._group(f, outdated=f.group == late) for f in self._held()}
 
     async def apply(self, effect: PlatformEffect) -> Outcome:
         """Do one effect. Raises TemporaryError, PermanentError."""
@@ -106,6 +107,8 @@ class KubernetesFleet:
                 return await self._grow(effect)
             case Shrink():
                 return await self._shrink(effect)
+            case Renew(group=group):
+                return await self._made.renew(self._object, group)
         found = self._pod(effect.replica)
         if found is None:
             return Failed(f"there is no pod {effect.replica}: it ended, or never was")
@@ -150,14 +153,15 @@ class KubernetesFleet:
         """End every watch."""
         for followed in self._followed.values():
             followed.close()
-        for watched in (*self._autoscalers.values(), *self._budgets.values(), *([self._made] if self._made else [])):
+        for watched in (*self._autoscalers.values(), *self._budgets.values()):
             watched.close()
+        self._made.close()
 
     # What there is
 
     async def _refresh(self) -> None:
         async with self._refreshing:
-            wanted = (*self._targets(), *await self._made_targets())
+            wanted = (*self._targets(), *await self._made.targets())
             for gone in [t for t in self._followed if t not in wanted]:
                 await asyncio.to_thread(self._followed.pop(gone).close)
             for target in wanted:
@@ -170,39 +174,23 @@ class KubernetesFleet:
                         await asyncio.to_thread(known[path].first)
             await asyncio.gather(*(f.refresh() for f in self._followed.values()))
 
-    async def _made_targets(self) -> list[GroupTarget]:
-        """What was made from the template, by this instance or an earlier one: adopted by what it says of itself."""
-        template = self._template()
-        if template is None:
-            return []
-        if self._made is None:
-            path = f"/apis/apps/v1/namespaces/{template.warm.namespace}/deployments"
-            self._made = Watched(self._cluster, path, labelSelector=f"{MADE}={template.fleet}")
-            await asyncio.to_thread(self._made.first)
-        try:
-            found = self._made.objects()
-        except PermanentError as error:
-            if self._made_seen:
-                raise TemporaryError(str(error)) from error
-            return []  # who may not see any has made none
-        self._made_seen = True
-        made = sorted(name for name, body in found.items() if not body["metadata"].get("deletionTimestamp"))
-        return [GroupTarget("apps/v1", "Deployment", template.warm.namespace, name, Tier.HOT) for name in made]
-
     def _held(self) -> Iterable[FollowedTarget]:
         return (f for f in self._followed.values() if f.group)
+
+    def _object(self, target: GroupTarget) -> Json | None:
+        return next((f.found for f in self._followed.values() if f.target == target), None)
 
     def _pod(self, name: str) -> tuple[FollowedTarget, Json] | None:
         return next(((f, p) for f in self._followed.values() if (p := f.pods().get(name)) is not None), None)
 
-    def _group(self, followed: FollowedTarget) -> Group:
+    def _group(self, followed: FollowedTarget, *, outdated: bool) -> Group:
         target = followed.target
         why = followed.missing_kind or readings.blocked(followed.found, target.kind, str(target))
         keeps = self._keeps(followed)
         return Group(
             followed.group, target.tier, followed.wanted, followed.tenant,
             pause=PauseMode.SCALE_IN if keeps else PauseMode.NONE, pause_reason=keeps,
-            foreign_actor=self._foreign(followed), blocked=why,
+            foreign_actor=self._foreign(followed), blocked=why, outdated=outdated,
         )  # fmt: skip
 
     def _keeps(self, followed: FollowedTarget) -> str:
@@ -265,32 +253,7 @@ class KubernetesFleet:
             given = {"metadata": {"annotations": {GROUP: effect.group, TENANT: effect.tenant}}}
             await self._cluster.call("PATCH", followed.path, given, MERGE)
             return followed
-        template = self._template()
-        if template is not None:
-            return await self._make(template, effect)
-        return Failed(
-            f"no target is free for group {effect.group}: declare more under `groups.hot.targets`, at 0 replicas"
-        )
-
-    async def _make(self, template: HotTemplate, effect: Grow) -> Outcome:
-        """Make a hot group's Deployment; one of that name that is there already is somebody's, or is still going."""
-        warm = next((f for f in self._followed.values() if f.target == template.warm), None)
-        found = None if warm is None else warm.found
-        if found is None:
-            return Failed(f"{template.warm}, whose template is to be copied, does not exist", retry_after_s=0.0)
-        body = template.deployment(found, effect.group, effect.tenant, effect.replicas)
-        if isinstance(body, Failed):
-            return body
-        name, path = body["metadata"]["name"], f"/apis/apps/v1/namespaces/{template.warm.namespace}/deployments"
-        try:
-            made = await self._cluster.call("POST", path, body)
-        except ConflictedError:
-            return Failed(f"there is a Deployment {name} already: it is not ours, or still going", retry_after_s=0.0)
-        if self._made is not None:
-            self._made.seen(made)
-        target = GroupTarget("apps/v1", "Deployment", template.warm.namespace, name, Tier.HOT)
-        await self._memory.remember(str(target), effect.replicas)
-        return Applied(f"made {target} with {effect.replicas} replicas")
+        return await self._made.make(self._object, effect)
 
     async def _shrink(self, effect: Shrink) -> Outcome:
         followed = next((f for f in self._held() if f.group == effect.group), None)

@@ -7,6 +7,9 @@ and Helm track by is left out, so that they do not prune it. It belongs to the w
 from __future__ import annotations
 
 import copy
+import functools
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,8 +21,12 @@ from autoscaler.policy.groups import MergedCheckpoints, PodPatch
 MADE = "lora-autoscaler.io/made-for"
 """The label of what was made, on the Deployment and its pods: its value is the fleet."""
 MADE_GROUP = "lora-autoscaler.io/hot-group"
+MADE_FROM = "lora-autoscaler.io/made-from"
+"""The annotation that says by a digest what it was made from, so that what has changed since is seen."""
 _TRACKING = ("argocd.argoproj.io/", "meta.helm.sh/", "kubectl.kubernetes.io/", "kustomize.toolkit.fluxcd.io/",
              "helm.toolkit.fluxcd.io/", "helm.sh/", "deployment.kubernetes.io/")  # fmt: skip
+_RESTARTED = "kubectl.kubernetes.io/restartedAt"  # a restart of the warm group is one of those made from it too
+_ROLLING = ("strategy", "minReadySeconds", "progressDeadlineSeconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +73,36 @@ class HotTemplate:
         }
         notes = {k: v for k, v in notes_on({"metadata": template.get("metadata") or {}}).items() if not _tracks(k)}
         owner = {"apiVersion": self.warm.api_version, "kind": self.warm.kind, "name": self.warm.name}
+        rolling = {k: warm["spec"][k] for k in _ROLLING if self.warm.kind == "Deployment" and k in warm["spec"]}
+        pods = {"template": {"metadata": {"labels": labels, "annotations": notes}, "spec": template["spec"]}, **rolling}
         return {
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {
                 "name": self.name(group), "namespace": self.warm.namespace, "labels": labels,
-                "annotations": {GROUP: group, TENANT: tenant},
+                "annotations": {GROUP: group, TENANT: tenant, MADE_FROM: _digest(pods)},
                 "ownerReferences": [{**owner, "uid": warm["metadata"]["uid"]}],
             },
-            "spec": {
-                "replicas": replicas, "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels, "annotations": notes}, "spec": template["spec"]},
-            },
+            "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, **pods},
         }  # fmt: skip
 
     def _arguments(self, tenant: str) -> list[str] | Failed:
         adapters = self.adapters(tenant)
-        checkpoint = (self.merged.path_template or "").replace("{id}", adapters[0]) if len(adapters) == 1 else ""
-        if any("{checkpoint}" in word for word in self.patch.args) and not (self.merged.allowed and checkpoint):
-            return Failed(
-                f"`groups.hot.template.args` name {{checkpoint}}, and {tenant} has none: it takes exactly one adapter "
-                "and `groups.hot.mergedCheckpoints.allowed`"
-            )
-        slots = str(max(1, len(adapters)))
-        return [word.replace("{maxLoras}", slots).replace("{checkpoint}", checkpoint) for word in self.patch.args]
+        alone = adapters[0] if len(adapters) == 1 else ""
+        told = " ".join(self.patch.args)
+        checkpoint = (self.merged.path_template or "").replace("{id}", alone) if self.merged.allowed and alone else ""
+        for word, meant in (("{checkpoint}", checkpoint), ("{adapter}", alone)):
+            if word in told and not meant:
+                return Failed(
+                    f"`groups.hot.template.args` name {word}, and {tenant} has none: it takes exactly one adapter"
+                    + (" and `groups.hot.mergedCheckpoints`" if word == "{checkpoint}" else "")
+                )
+        meanings = {"{maxLoras}": str(max(1, len(adapters))), "{checkpoint}": checkpoint, "{adapter}": alone}
+        return [functools.reduce(lambda text, m: text.replace(*m), meanings.items(), word) for word in self.patch.args]
 
 
 def _tracks(key: str) -> bool:
-    return key.startswith(_TRACKING)
+    return key.startswith(_TRACKING) and key != _RESTARTED
+
+
+def _digest(found: Json) -> str:
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]

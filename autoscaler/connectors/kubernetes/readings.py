@@ -226,6 +226,13 @@ def blocked(target: Json | None, kind: str, name: str) -> str:
     return ""
 
 
+def rolled_out(target: Json, kind: str) -> bool:
+    """Whether what a target asks for now was seen by its controller, and all of it runs and is ready."""
+    meta, spec, status = target["metadata"], target.get("spec", {}), target.get("status", {})
+    seen = status.get("observedGeneration", 0) >= meta.get("generation", 0)
+    return seen and not blocked(target, kind, "") and status.get("readyReplicas", 0) >= spec.get("replicas", 1)
+
+
 def marks(pod: Json) -> dict[str, dict[str, str | None]]:
     """What of ours is on a pod, as the patch that takes it off."""
     notes = notes_on(pod)

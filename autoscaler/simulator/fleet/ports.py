@@ -18,6 +18,7 @@ from autoscaler.domain.decisions import (
     OpenGate,
     Outcome,
     PlatformEffect,
+    Renew,
     Shrink,
     Skipped,
     Undrain,
@@ -30,6 +31,7 @@ from autoscaler.domain.fleet import (
     Override,
     PauseMode,
     Replica,
+    ReplicaState,
     Router,
     Tier,
 )
@@ -86,7 +88,7 @@ class SimulatedPlatform:
                 self._platform.drain(members[name])
             case Undrain(replica=name) if name in members:
                 self._platform.undrain(members[name])
-            case OpenGate():
+            case OpenGate() | Renew():
                 pass
             case _:
                 return Failed(f"there is no replica {effect.replica}: it ended, or never was")
@@ -115,6 +117,7 @@ class SimulatedPlatform:
         return Replica(
             member.name, member.group, member.slot, f"{member.name}:8000" if serves else "", member.state,
             EPOCH_S + member.ready_at_s, "simulated", shown,
+            recallable=member.state is ReplicaState.DRAINING and serves and not member.retired,
         )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from autoscaler.domain.decisions import (
     OpenGate,
     Outcome,
     PlatformEffect,
+    Renew,
     Shrink,
     Skipped,
     Undrain,
@@ -102,6 +103,8 @@ class LocalFleet:
                 return self._grow(effect)
             case Shrink():
                 return self._shrink(effect)
+            case Renew(group=group):
+                return Skipped(f"{group} is made from no template")
             case AssignSlot(replica=name) | OpenGate(replica=name) | Drain(replica=name) | Undrain(replica=name):
                 member = self._members.get(name)
                 if member is None:

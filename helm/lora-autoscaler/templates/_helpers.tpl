@@ -62,7 +62,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.rbac.hotGroups.create }}
 - apiGroups: [apps]
   resources: [deployments]
-  verbs: [get, list, watch, create, delete]
+  verbs: [get, list, watch, create, update, delete]
 - apiGroups: [apps]
   resources: [deployments/scale]
   verbs: [get, update]

@@ -8,6 +8,7 @@ from autoscaler.connectors.engines.answers import (
     Verdict,
     adapters_listed,
     load_answer,
+    merged_listed,
     unload_answer,
     words_of,
 )
@@ -84,3 +85,9 @@ def test_the_base_model_is_no_adapter() -> None:
 @pytest.mark.parametrize("body", ["", "<html>", "[]", '{"data": 3}', '{"data": [{"parent": "x"}]}', "null"])
 def test_what_is_no_list_is_none(body: str) -> None:
     assert adapters_listed(body) is None
+
+
+def test_an_engine_with_a_merged_checkpoint_lists_its_adapter_as_a_model_of_its_own():
+    cards = [{"id": "acme", "root": "/merged/acme", "parent": None}, {"id": "base"}, {"id": "b", "parent": "base"}]
+    assert merged_listed(json.dumps({"data": cards}), "base") == {"acme"}
+    assert merged_listed("no list", "base") == frozenset()

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from autoscaler.connectors.kubernetes.hot_groups import MADE, HotTemplate
-from autoscaler.connectors.kubernetes.readings import GROUP, TENANT, budget_used_up, selects
+from autoscaler.connectors.kubernetes.hot_groups import MADE, MADE_FROM, HotTemplate
+from autoscaler.connectors.kubernetes.readings import GROUP, TENANT, budget_used_up, rolled_out, selects
 from autoscaler.connectors.kubernetes.targets import GroupTarget
 from autoscaler.domain.decisions import Failed
 from autoscaler.domain.fleet import Tier
@@ -49,7 +49,7 @@ def test_nothing_that_selects_the_warm_group_selects_it() -> None:
     assert selects(body["spec"]["selector"], labels)
     assert labels[MADE] == "chat"
     assert body["spec"]["template"]["metadata"]["annotations"] == {"prometheus.io/scrape": "true"}
-    assert body["metadata"]["annotations"] == {GROUP: "hot-acme", TENANT: "acme"}
+    assert body["metadata"]["annotations"].items() >= {GROUP: "hot-acme", TENANT: "acme"}.items()
     assert not [key for key in (*body["metadata"]["labels"], *labels) if "argo" in key or "helm" in key]
 
 
@@ -76,6 +76,61 @@ def test_a_merged_checkpoint_needs_consent_and_one_adapter() -> None:
         failed = refused.deployment(OBJECT, "hot-acme", "acme", 1)
         assert isinstance(failed, Failed)
         assert "exactly one adapter" in failed.error
+
+
+def test_the_name_to_be_served_by_needs_one_adapter() -> None:
+    patch = PodPatch(container="engine", args=("--served-model-name", "{adapter}"))
+    engine = made(template(patch))["spec"]["template"]["spec"]["containers"][1]
+    assert engine["args"][-2:] == ["--served-model-name", "acme"]
+    failed = template(patch, None, "a", "b").deployment(OBJECT, "hot-acme", "acme", 1)
+    assert isinstance(failed, Failed)
+    assert "{adapter}" in failed.error
+
+
+RESTARTED = {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        ({}, False),
+        ({"replicas": 9}, False),
+        ({"template": {"metadata": {"annotations": {"argocd.argoproj.io/tracking-id": "y"}}}}, False),
+        ({"template": RESTARTED}, True),
+        ({"strategy": {"type": "Recreate"}}, True),
+        ({"template": {"spec": {"containers": [{"name": "engine", "image": "engine:2"}]}}}, True),
+    ],
+)
+def test_what_it_was_made_from_is_told_by_what_its_pods_would_have(change: dict[str, Any], differs: bool) -> None:
+    def digest(spec: dict[str, Any]) -> str:
+        body = template().deployment({**OBJECT, "spec": spec}, "hot-acme", "acme", 1)
+        assert not isinstance(body, Failed)
+        return str(body["metadata"]["annotations"][MADE_FROM])
+
+    spec = OBJECT["spec"]
+    changed = {**spec, **change}
+    if "template" in change:
+        merged = {
+            **spec["template"]["metadata"]["annotations"],
+            **change["template"].get("metadata", {}).get("annotations", {}),
+        }
+        changed["template"] = {**spec["template"], **change["template"], "metadata": {"annotations": merged}}
+    assert (digest(changed) != digest(spec)) is differs
+
+
+@pytest.mark.parametrize(
+    ("status", "done"),
+    [
+        ({"observedGeneration": 2, "updatedReplicas": 3, "replicas": 3, "readyReplicas": 3}, True),
+        ({"observedGeneration": 1, "updatedReplicas": 3, "replicas": 3, "readyReplicas": 3}, False),
+        ({"observedGeneration": 2, "updatedReplicas": 3, "replicas": 4, "readyReplicas": 3}, False),
+        ({"observedGeneration": 2, "updatedReplicas": 3, "replicas": 3, "readyReplicas": 2}, False),
+        ({}, False),
+    ],
+)
+def test_a_rollout_is_over_once_all_of_it_was_seen_and_is_ready(status: dict[str, Any], done: bool) -> None:
+    found = {"metadata": {"name": "warm", "generation": 2}, "spec": {"replicas": 3}, "status": status}
+    assert rolled_out(found, "Deployment") is done
 
 
 @pytest.mark.parametrize(
