@@ -19,7 +19,7 @@ from autoscaler.connectors.envoy.resources import UNKNOWN_NAME, Mode
 from autoscaler.domain.decisions import Failed
 from autoscaler.ring.codec import encode
 from autoscaler.ring.owners import Ring
-from autoscaler.ring.snapshot import Choice, HotGroup, MemberState
+from autoscaler.ring.snapshot import Choice, Fairness, HotGroup, MemberState
 from autoscaler.simulator.http import Pump, SimulatedEngine
 from tests.e2e.envoy_bench import ADAPTERS, BASE, OPTIONS, Bench, move_under_load
 from tests.e2e.parts.processes import free_port
@@ -96,6 +96,26 @@ async def test_a_move_is_a_few_bytes_and_costs_no_request(tmp_path: Path) -> Non
     assert set(statuses) == {200}, statuses
     assert set(served) <= {"r0", "r1"}
     assert peer.sent_bytes / 8 < whole_bytes / 5, "its four endpoints and its route of everything"
+
+
+async def test_a_bound_on_tenants_comes_and_goes_with_the_ring(tmp_path: Path) -> None:
+    async with asking(tmp_path, 3) as bench:
+        bound = Fairness(5, 2000, {"a00": "greedy", "a01": "greedy"})
+        await bench.publish(bench.snapshot(2, list(bench.engines), fairness=bound))
+        await bench.until_bounded("a00", 5)
+        burst = [bench.refused(name, 100) for name in ("a00", "a01") for _ in range(20)]
+        neighbours = [bench.ask(name, 2) for name in ADAPTERS[2:]]
+        answers, calm = await asyncio.gather(asyncio.gather(*burst), asyncio.gather(*neighbours))
+        (peer,) = bench.server.peers.values()
+        peer.sent_bytes = 0
+        await bench.publish(bench.snapshot(3, list(bench.engines), fairness=bound, exceptions={"a09": ("s0000",)}))
+        moved_bytes = peer.sent_bytes
+        await bench.publish(bench.snapshot(4, list(bench.engines)))
+        await bench.until_bounded("a00", None)
+        assert bench.publisher.refusals() == {}
+    assert set(answers) == {None, "2"}
+    assert set(calm) == {200}
+    assert moved_bytes < 8_000, "a move sends no limits anew: counts go on"
 
 
 async def test_a_refusal_is_told_and_the_membership_before_it_stays(tmp_path: Path) -> None:

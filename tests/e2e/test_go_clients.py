@@ -18,7 +18,7 @@ import uvicorn
 
 from autoscaler.connectors.envoy.process import envoy_binary
 from autoscaler.domain.decisions import Applied
-from autoscaler.ring import HotGroup, Member, Overflow, Ring, RingSnapshot, Unknown, encode
+from autoscaler.ring import Fairness, HotGroup, Member, Overflow, Ring, RingSnapshot, Unknown, encode
 from autoscaler.simulator.engine.profile import EngineLimits
 from autoscaler.simulator.http import AdapterTable, EngineOptions, Pump, SimulatedEngine
 from tests.api.conftest import Api, _api
@@ -99,6 +99,13 @@ class Gateway:
         headers = {"Content-Type": "application/json"} | headers
         async with self.session.post(f"{self.url}/v1/completions", data=data, headers=headers) as answer:
             return answer.status, await answer.text()
+
+    async def answer(self, model: str, tokens: int) -> tuple[int, str | None]:
+        """One completion: its status and its `Retry-After`."""
+        body = {"model": model, "prompt": "hi", "max_tokens": tokens}
+        async with self.session.post(f"{self.url}/v1/completions", json=body) as answer:
+            await answer.read()
+            return answer.status, answer.headers.get("Retry-After")
 
     def taken(self) -> Counter[str]:
         """Requests that each engine has taken."""
@@ -252,6 +259,21 @@ async def test_a_burst_stays_within_the_bound_and_counts_fall_when_answers_end(
         # 24 of 24 requests, 4 members: nobody may have more than ceil(1.25 * 24 / 4) = 8, until all three are there.
         assert took == dict.fromkeys(candidates, 8)
         assert await bench.asked("a00", 3) == {owners.members[0].replica: 3}, "the burst is over and forgotten"
+
+
+async def test_a_tenant_beyond_its_bound_is_told_when_to_come_again_and_its_neighbour_is_served(
+    api: Api, picker: Path, tmp_path: Path
+) -> None:
+    async with gateway(api, picker, tmp_path, "BUFFERED") as bench:
+        fairness = Fairness(4, 1500, {"a00": "greedy", "a01": "greedy"})
+        await bench.publish(bench.snapshot(1, fairness=fairness))
+        burst = [asyncio.create_task(bench.answer(name, 150)) for name in ("a00", "a01") for _ in range(10)]
+        calm = await asyncio.gather(*(bench.answer(name, 1) for name in ADAPTERS[2:12]))
+        told = Counter(await asyncio.gather(*burst))
+        assert set(told) == {(200, None), (429, "2")}
+        assert 4 <= told[200, None] < 20, "as many as fit, and again as they end"
+        assert set(calm) == {(200, None)}
+        assert await bench.answer("a00", 1) == (200, None), "the burst is over"
 
 
 async def test_the_picker_goes_on_from_its_last_good_ring_while_the_controller_is_away(

@@ -10,10 +10,14 @@ import argparse
 import json
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from autoscaler.planner import checkpoint
@@ -22,6 +26,8 @@ from tests.scenarios.faults import started
 BIN = Path(sys.prefix) / "bin"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 EVERY_S = 5.0
+RATE_RPS = 8.0
+"""What eight simulated engines carry on one core that they share: a backlog would grow, and be taken for a leak."""
 MOST_GROWTH_RATIO = 1.05
 SPARE_BYTES = 16 << 20  # an allocator's own steps
 SPARE_HANDLES = 16
@@ -47,10 +53,25 @@ def virtual(hours: float) -> dict[str, object]:
 
 def real(minutes: float, port_base: int) -> dict[str, object]:
     """The demo: engines, Envoy, traffic, controller, API; its processes are looked at from outside."""
-    argv = [BIN / "lora-autoscaler", "demo", "--no-dashboard", "--json", "--duration", str(minutes * 60)]
-    with subprocess.Popen(
-        [*argv, "--port-base", str(port_base)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as demo:
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "steady.csv"
+        trace.write_text(steady(minutes * 60))
+        argv = [BIN / "lora-autoscaler", "demo", "--no-dashboard", "--json", "--duration", str(minutes * 60)]
+        return _watched([*argv, "--trace", trace, "--scale", "1", "--port-base", str(port_base)], minutes)
+
+
+def steady(seconds: float) -> str:
+    """Requests at random moments and of random lengths, as a trace; the same each time."""
+    drawn = random.Random(1)
+    at, lines = datetime(2026, 11, 29, tzinfo=UTC), ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    for _ in range(round(seconds * RATE_RPS)):
+        at += timedelta(seconds=drawn.expovariate(RATE_RPS))
+        lines.append(f"{at:%Y-%m-%d %H:%M:%S.%f},{drawn.randint(20, 400)},{drawn.randint(20, 200)}")
+    return "\n".join(lines) + "\n"
+
+
+def _watched(argv: Sequence[str | Path], minutes: float) -> dict[str, object]:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as demo:
         seen = []
         while demo.poll() is None:
             time.sleep(EVERY_S)
@@ -62,7 +83,8 @@ def real(minutes: float, port_base: int) -> dict[str, object]:
     # The last looks saw it end.
     return {
         "minutes": minutes, "exit_code": demo.returncode, "requests": managed.get("requests"),
-        "errors": managed.get("errors"), **judged(seen[: -max(1, len(seen) // 20)]),
+        "errors": managed.get("errors"), "ttft_p99_s": managed.get("ttft_p99_s"),
+        **judged(seen[: -max(1, len(seen) // 20)]),
     }  # fmt: skip
 
 
@@ -107,11 +129,13 @@ def _handles(pid: int) -> int:
 def main() -> int:
     """Both parts, and what came of them."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--hours", type=float, default=72.0, help="of virtual time (default: %(default)g)")
+    parser.add_argument("--hours", type=float, default=72.0, help="of virtual time; 0: none (default: %(default)g)")
     parser.add_argument("--minutes", type=float, default=20.0, help="of real time; 0: none (default: %(default)g)")
     parser.add_argument("--port-base", type=int, default=21_080, help="first port of the demo")
     told = parser.parse_args()
-    found = {"virtual": virtual(told.hours)}
+    found = {}
+    if told.hours:
+        found["virtual"] = virtual(told.hours)
     if told.minutes:
         found["real"] = real(told.minutes, told.port_base)
     print(json.dumps(found))
