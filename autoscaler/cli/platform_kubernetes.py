@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
@@ -12,7 +13,7 @@ from autoscaler.api.auth import Principal, Role
 from autoscaler.api.parts import SharedStores
 from autoscaler.cli.errors import UsageError
 from autoscaler.cli.platforms import BuiltFleet, FleetContext, Instance
-from autoscaler.cli.service import instance_name
+from autoscaler.cli.service import RousedClock, instance_name
 from autoscaler.cli.settings import Settings
 from autoscaler.cli.sources import FollowingSource
 from autoscaler.connectors.engines.client import EngineSettings, HttpEngines
@@ -111,9 +112,10 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
     ring, state = await maps.open(f"{policy.name}-ring"), ConfigMapState(await maps.open(f"{policy.name}-state"))
     loads = ConfigMapLoads(await maps.open(f"{policy.name}-loads"))
     decisions.of(policy.name, state)
+    clock, loop = RousedClock(context.clock), asyncio.get_running_loop()
     fleet = KubernetesFleet(
         cluster, lambda: targets(context.policy(), namespace), state, wiring.engine_port,
-        lambda: _template(context, namespace),
+        lambda: _template(context, namespace), lambda: _rouse(loop, clock),
     )  # fmt: skip
     stack.callback(fleet.close)
     hub = RingHub(policy.ring.router_ttl_s)
@@ -142,8 +144,13 @@ async def build(context: FleetContext, stack: AsyncExitStack) -> BuiltFleet:
         world, hub, frozen=leading.frozen, config_map=maps.catalogue, checkpoints=state, told=_told(policy, namespace),
         subscribers=(reporter.take, *(() if discovery is None else (_Unmanaged(discovery).take,))),
         follow=None if discovery is None else lambda policy: discovery.follow(_routing(policy)),
-        conditions=lambda: {**overrides.conditions(context.name), **_refused(discovery)},
+        conditions=lambda: {**overrides.conditions(context.name), **_refused(discovery)}, clock=clock,
     )  # fmt: skip
+
+
+def _rouse(loop: asyncio.AbstractEventLoop, clock: RousedClock) -> None:
+    with contextlib.suppress(RuntimeError):  # the process ends
+        loop.call_soon_threadsafe(clock.rouse)
 
 
 async def _discovery(context: FleetContext, stack: AsyncExitStack) -> EnvoyDiscovery | None:
@@ -233,7 +240,8 @@ def _template(context: FleetContext, namespace: str) -> HotTemplate | None:
         return tuple(a for a, owner in zip(known.ids, known.tenant_of, strict=True) if owner == tenant)
 
     warm = _target(policy, policy.groups.warm.target, namespace, Tier.WARM, WARM_GROUP)
-    return HotTemplate(policy.name, warm, hot.template, hot.merged_checkpoints, adapters)
+    loading_s = policy.ring.residency_deadline_s
+    return HotTemplate(policy.name, warm, hot.template, hot.merged_checkpoints, adapters, loading_s)
 
 
 def _cluster(settings: Settings) -> Cluster:

@@ -11,7 +11,7 @@ import aiohttp
 
 from autoscaler.api.auth import Authenticator
 from autoscaler.api.parts import SharedStores
-from autoscaler.cli.service import RenewedLease, Subscriber
+from autoscaler.cli.service import RenewedLease, RousedClock, Subscriber
 from autoscaler.cli.settings import FleetWiring, Platform, Settings
 from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.connectors.stores.sqlite import SqliteStores
@@ -70,6 +70,7 @@ class BuiltFleet:
         told: sentences for the operator at the start.
         subscribers: called with each tick's view and records.
         conditions: what an operator must know of the platform: name -> sentence.
+        clock: its loop's, where the platform may end a sleep early; None: the process's own.
     """
 
     world: World
@@ -81,6 +82,7 @@ class BuiltFleet:
     told: tuple[str, ...] = ()
     subscribers: tuple[Subscriber, ...] = ()
     conditions: Callable[[], Mapping[str, str]] = dict
+    clock: RousedClock | None = None
 
 
 Builder = Callable[[FleetContext, AsyncExitStack], Awaitable[BuiltFleet]]

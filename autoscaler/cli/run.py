@@ -142,6 +142,7 @@ class _Run:
             (log_decisions, *built.subscribers),
             built.frozen,
             built.checkpoints,
+            built.clock,
         )
         policy = self.folder.policy(name)
         parts = (f"mode {policy.mode.value}", f"{len(self.folder.catalogue(name).ids)} adapters", *built.told)

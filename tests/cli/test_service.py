@@ -9,7 +9,7 @@ import pytest
 
 from autoscaler.api.auth import TokenTable
 from autoscaler.cli.errors import UsageError
-from autoscaler.cli.service import Listen, Service, SystemClock
+from autoscaler.cli.service import Listen, RousedClock, Service, SystemClock
 from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.controller.loop import FleetController, Wanted
 from autoscaler.controller.observe import World
@@ -147,6 +147,26 @@ async def test_whoever_begins_to_lead_waits_for_no_tick(tmp_path: Path):
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
     await second.close()
+
+
+async def test_who_is_roused_again_and_again_sleeps_a_fifth_of_what_was_meant():
+    now_s, slept = [100.0], []
+
+    class Still:
+        def now_s(self) -> float:
+            return now_s[0]
+
+        async def sleep(self, seconds: float) -> None:
+            if seconds == 15.0:
+                await asyncio.Event().wait()
+            slept.append(seconds)
+            now_s[0] += seconds
+
+    clock = RousedClock(Still())
+    for _ in range(2):
+        clock.rouse()
+        await clock.sleep(15.0)
+    assert slept == [0.0, 3.0]
 
 
 async def test_a_fleet_that_is_added_while_serving_ticks_as_well(tmp_path: Path):

@@ -67,6 +67,7 @@ class KubernetesFleet:
         memory: which counts were ours.
         port: the engines' port; None: the pod's port `http`, else its first.
         template: what hot groups are made of, now; None: they are declared, or there are none.
+        leaving: called, by another thread, when somebody else begins to take a pod away: routers must hear of it soon.
     """
 
     def __init__(
@@ -76,7 +77,9 @@ class KubernetesFleet:
         memory: CountMemory,
         port: int | None,
         template: Callable[[], HotTemplate | None] = lambda: None,
+        leaving: Callable[[], None] = lambda: None,
     ) -> None:
+        self._leaving = leaving
         self._made = MadeGroups(cluster, template, memory)
         self._budgets: dict[str, Watched] = {}
         self._cluster, self._targets, self._memory, self._port = cluster, targets, memory, port
@@ -165,7 +168,7 @@ class KubernetesFleet:
             for gone in [t for t in self._followed if t not in wanted]:
                 await asyncio.to_thread(self._followed.pop(gone).close)
             for target in wanted:
-                self._followed.setdefault(target, FollowedTarget(self._cluster, target))
+                self._followed.setdefault(target, FollowedTarget(self._cluster, target, self._leaving))
                 for known, path in (
                     (self._autoscalers, autoscalers(target.namespace)), (self._budgets, budgets(target.namespace)),
                 ):  # fmt: skip

@@ -10,10 +10,11 @@ import copy
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autoscaler.connectors.kubernetes.readings import GROUP, TENANT, Json, notes_on
+from autoscaler.connectors.kubernetes.readings import GATE, GROUP, TENANT, Json, notes_on
 from autoscaler.connectors.kubernetes.targets import GroupTarget
 from autoscaler.domain.decisions import Failed
 from autoscaler.policy.groups import MergedCheckpoints, PodPatch
@@ -26,7 +27,7 @@ MADE_FROM = "lora-autoscaler.io/made-from"
 _TRACKING = ("argocd.argoproj.io/", "meta.helm.sh/", "kubectl.kubernetes.io/", "kustomize.toolkit.fluxcd.io/",
              "helm.toolkit.fluxcd.io/", "helm.sh/", "deployment.kubernetes.io/")  # fmt: skip
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"  # a restart of the warm group is one of those made from it too
-_ROLLING = ("strategy", "minReadySeconds", "progressDeadlineSeconds")
+_PROGRESS_S = 600  # what the API server gives a rollout without a word of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class HotTemplate:
         patch: what a hot group's pods have different.
         merged: whether and where merged checkpoints lie.
         adapters: a tenant's adapters, by the catalogue.
+        loading_s: how long a new pod may take to load them before an old one goes for it.
     """
 
     fleet: str
@@ -46,6 +48,7 @@ class HotTemplate:
     patch: PodPatch
     merged: MergedCheckpoints
     adapters: Callable[[str], tuple[str, ...]]
+    loading_s: float
 
     def name(self, group: str) -> str:
         """Of the Deployment of a group."""
@@ -73,8 +76,10 @@ class HotTemplate:
         }
         notes = {k: v for k, v in notes_on({"metadata": template.get("metadata") or {}}).items() if not _tracks(k)}
         owner = {"apiVersion": self.warm.api_version, "kind": self.warm.kind, "name": self.warm.name}
-        rolling = {k: warm["spec"][k] for k in _ROLLING if self.warm.kind == "Deployment" and k in warm["spec"]}
-        pods = {"template": {"metadata": {"labels": labels, "annotations": notes}, "spec": template["spec"]}, **rolling}
+        pods = {
+            "template": {"metadata": {"labels": labels, "annotations": notes}, "spec": template["spec"]},
+            **self._rolling(warm),
+        }
         return {
             "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {
@@ -84,6 +89,18 @@ class HotTemplate:
             },
             "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, **pods},
         }  # fmt: skip
+
+    def _rolling(self, warm: Json) -> Json:
+        """How its rollouts go: as the warm Deployment's.
+
+        Without the gate a new pod is ready before it has its adapters, so an old one stays until they had time to load.
+        """
+        spec = warm["spec"] if self.warm.kind == "Deployment" else {}
+        held = any(g["conditionType"] == GATE for g in warm["spec"]["template"]["spec"].get("readinessGates") or [])
+        wait_s = max(spec.get("minReadySeconds", 0), 0 if held else math.ceil(self.loading_s))
+        most_s = max(spec.get("progressDeadlineSeconds", _PROGRESS_S), wait_s + _PROGRESS_S if wait_s else 0)
+        strategy = {"strategy": spec["strategy"]} if "strategy" in spec else {}
+        return {**strategy, "minReadySeconds": wait_s, "progressDeadlineSeconds": most_s}
 
     def _arguments(self, tenant: str) -> list[str] | Failed:
         adapters = self.adapters(tenant)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from autoscaler.connectors.kubernetes.cluster import Cluster, GoneError, Json, pods
-from autoscaler.connectors.kubernetes.readings import GROUP, TENANT, notes_on
+from autoscaler.connectors.kubernetes.readings import GROUP, TENANT, notes_on, taken_by_others
 from autoscaler.connectors.kubernetes.watch import Watched
 from autoscaler.domain.fleet import Tier
 from autoscaler.ports import PermanentError, TemporaryError
@@ -48,8 +48,10 @@ class CountMemory(Protocol):
 class FollowedTarget:
     """One target as its watches show it. Its `scale` is read again only when the target has changed."""
 
-    def __init__(self, cluster: Cluster, target: GroupTarget) -> None:
+    def __init__(self, cluster: Cluster, target: GroupTarget, leaving: Callable[[], None] = lambda: None) -> None:
+        """`leaving` is called, by another thread, when somebody else begins to take a pod away."""
         self.target = target
+        self._leaving, self._going = leaving, ""
         self.missing_kind = ""
         self._cluster = cluster
         self._path = ""
@@ -141,11 +143,17 @@ class FollowedTarget:
         if not selector or selector == self._selector:
             return  # an empty selector would be every pod of the namespace
         before = self._pods
-        self._pods = Watched(self._cluster, pods(self.target.namespace), labelSelector=selector)
+        self._pods = Watched(self._cluster, pods(self.target.namespace), told=self._look, labelSelector=selector)
         self._selector = selector
         await asyncio.to_thread(self._pods.first)
         if before is not None:
             before.close()
+
+    def _look(self, pod: Json) -> None:
+        """A pod on its way out is told once: its last events come one after the other."""
+        if taken_by_others(pod) and pod["metadata"]["uid"] != self._going:
+            self._going = pod["metadata"]["uid"]
+            self._leaving()
 
 
 def _objects(watched: Watched) -> dict[str, Json]:

@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import urllib3
@@ -33,10 +33,18 @@ class Watched:
         path: of the collection.
         selectors: `labelSelector` or `fieldSelector`.
         stale_s: how long without a working watch `objects` still answers.
+        told: called, by the watch's thread, with each object that has changed.
     """
 
-    def __init__(self, cluster: Cluster, path: str, stale_s: float = 10.0, **selectors: str) -> None:
-        self.path, self.selectors = path, selectors
+    def __init__(
+        self,
+        cluster: Cluster,
+        path: str,
+        stale_s: float = 10.0,
+        told: Callable[[Json], None] = lambda found: None,
+        **selectors: str,
+    ) -> None:
+        self.path, self.selectors, self._told = path, selectors, told
         self._cluster, self._stale_s = cluster, stale_s
         self._objects: dict[str, Json] = {}
         self._version = ""
@@ -156,6 +164,7 @@ class Watched:
             self._objects.pop(found["metadata"]["name"], None)
         elif kind != "BOOKMARK":
             self._objects[found["metadata"]["name"]] = found
+            self._told(found)
 
 
 def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:

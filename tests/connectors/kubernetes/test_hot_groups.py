@@ -1,11 +1,12 @@
 """A hot group's Deployment: the warm group's pods, under labels of its own."""
 
+import copy
 from typing import Any
 
 import pytest
 
 from autoscaler.connectors.kubernetes.hot_groups import MADE, MADE_FROM, HotTemplate
-from autoscaler.connectors.kubernetes.readings import GROUP, TENANT, budget_used_up, rolled_out, selects
+from autoscaler.connectors.kubernetes.readings import GATE, GROUP, TENANT, budget_used_up, rolled_out, selects
 from autoscaler.connectors.kubernetes.targets import GroupTarget
 from autoscaler.domain.decisions import Failed
 from autoscaler.domain.fleet import Tier
@@ -33,7 +34,7 @@ OBJECT: dict[str, Any] = {
 
 def template(patch: PodPatch | None = None, merged: MergedCheckpoints | None = None, *adapters: str) -> HotTemplate:
     found = adapters or ("acme",)
-    return HotTemplate("chat", WARM, patch or PodPatch(), merged or MergedCheckpoints(), lambda tenant: found)
+    return HotTemplate("chat", WARM, patch or PodPatch(), merged or MergedCheckpoints(), lambda tenant: found, 60.0)
 
 
 def made(found: HotTemplate) -> dict[str, Any]:
@@ -116,6 +117,25 @@ def test_what_it_was_made_from_is_told_by_what_its_pods_would_have(change: dict[
         }
         changed["template"] = {**spec["template"], **change["template"], "metadata": {"annotations": merged}}
     assert (digest(changed) != digest(spec)) is differs
+
+
+@pytest.mark.parametrize(
+    ("changes", "gates", "wait_s", "most_s"),
+    [
+        ({}, [], 60, 660),
+        ({"minReadySeconds": 90, "progressDeadlineSeconds": 2000}, [], 90, 2000),
+        ({}, [{"conditionType": GATE}], 0, 600),
+    ],
+)
+def test_an_old_pod_stays_until_a_new_one_had_time_to_load(
+    changes: dict[str, Any], gates: list[dict[str, str]], wait_s: int, most_s: int
+) -> None:
+    spec = {**copy.deepcopy(OBJECT["spec"]), **changes, "strategy": {"type": "RollingUpdate"}}
+    spec["template"]["spec"]["readinessGates"] = gates
+    body = template().deployment({**OBJECT, "spec": spec}, "hot-acme", "acme", 1)
+    assert not isinstance(body, Failed)
+    assert (body["spec"]["minReadySeconds"], body["spec"]["progressDeadlineSeconds"]) == (wait_s, most_s)
+    assert body["spec"]["strategy"] == {"type": "RollingUpdate"}
 
 
 @pytest.mark.parametrize(

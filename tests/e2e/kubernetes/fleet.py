@@ -1,6 +1,7 @@
 """A fleet in the real control plane: a Deployment or StatefulSet whose pods are simulated vLLM engines."""
 
 import asyncio
+import copy
 import threading
 import uuid
 from collections.abc import Coroutine, Mapping
@@ -111,6 +112,12 @@ class FleetUnderTest:
         self.engines.__exit__()
         self._api.close()
 
+    def beside(self, name: str) -> Self:
+        """Another workload on the same nodes."""
+        other = copy.copy(self)
+        other.name = name
+        return other
+
     def _start(self, pod: Json, address: str) -> Engine:
         image = pod["spec"]["containers"][0]["image"]
         return self._programs.get(image, self.engines.start)(pod, address)
@@ -136,11 +143,11 @@ class FleetUnderTest:
             "replicas": replicas,
             "selector": {"matchLabels": {"app": self.name}},
             "template": self._template(arguments, gate, pre_stop_sleep_s, grace_s),
-            **(strategy if kind == "Deployment" else {"serviceName": self.name}),
+            **(strategy if kind == "Deployment" else {"serviceName": self.name, "podManagementPolicy": "Parallel"}),
         }
         body = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": self.name}, "spec": spec}
         self._workload("create", body)
-        return self.wait_ready(replicas, "ContainersReady" if gate else "Ready")
+        return self.wait_ready(replicas, "ContainersReady" if gate else "Ready") if replicas else []
 
     def _template(self, arguments: tuple[str, ...], gate: bool, pre_stop_sleep_s: int, grace_s: int) -> Json:
         # Every engine answers from one thread of this process: on a busy machine a second is nothing.
@@ -176,6 +183,15 @@ class FleetUnderTest:
         annotations = {"kubectl.kubernetes.io/restartedAt": uuid.uuid4().hex}
         self._workload("patch", {"spec": {"template": {"metadata": {"annotations": annotations}}}})
 
+    def arguments(self, *arguments: str) -> None:
+        """Give every pod another command line by a rollout, and do not wait."""
+        container = {"name": "engine", "args": list(arguments)}
+        self._workload("patch", {"spec": {"template": {"spec": {"containers": [container]}}}})
+
+    def without_gate(self) -> None:
+        """Take the readiness gate out of the template, and do not wait for the rollout."""
+        self._workload("patch", {"spec": {"template": {"spec": {"readinessGates": None}}}})
+
     def pods(self) -> list[Any]:
         """All pods of the workload, also those on their way in or out."""
         found: list[Any] = self.core.list_namespaced_pod(self.namespace, label_selector=f"app={self.name}").items
@@ -198,6 +214,10 @@ class FleetUnderTest:
             return found if len(found) == count else []
 
         return wait_until(f"{count} pods of {self.name} are {condition}", exactly, timeout_s)
+
+    def address(self, pod_name: str) -> str:
+        """Where any pod's engine of the namespace answers."""
+        return url_of(self.core.read_namespaced_pod(pod_name, self.namespace))
 
     def engine(self, pod_name: str) -> SimulatedEngine:
         """The engine in a pod: its faults may be changed, its inside looked at."""

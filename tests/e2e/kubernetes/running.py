@@ -16,7 +16,7 @@ import yaml
 from kubernetes import client
 
 from autoscaler.ring import MemberState, Ring, RingSnapshot, decode
-from tests.e2e.kubernetes.fleet import FleetUnderTest, url_of
+from tests.e2e.kubernetes.fleet import FleetUnderTest
 from tests.e2e.parts.processes import LOOPBACK, Server, answers_200, free_port, wait_until
 
 ADAPTERS = [f"a{number:02d}" for number in range(12)]
@@ -30,9 +30,9 @@ ENGINE = (
 
 
 def policy(
-    least: int, most: int, mode: str = "enforce", target: dict[str, str] | None = None, hot: Any = "none"
+    least: int, most: int, mode: str = "enforce", target: dict[str, str] | None = None, **groups: Any
 ) -> dict[str, Any]:
-    """A policy for the workload `warm`, with times of seconds."""
+    """A policy for the workload `warm`, and other `groups`, with times of seconds."""
     spec = {
         "baseModel": "base",
         "mode": mode,
@@ -42,7 +42,7 @@ def policy(
         "signals": {"window": "10s", "maxAge": "10s"},
         "groups": {
             "warm": {"target": {"name": "warm", **(target or {})}, "minReplicas": least, "maxReplicas": most},
-            "hot": hot,
+            **{"hot": "none", **groups},
         },
         "budget": {"maxReplicasTotal": 16, "maxChangesPerHour": 600},
         "scaling": {"startup": "2s", "scaleIn": {"stabilisation": "2s", "horizon": "1m"}},
@@ -74,16 +74,17 @@ class Controller(Server):
         directory.mkdir(parents=True, exist_ok=True)
         self.port, self.discovery, self.policies = free_port(), free_port(), directory / "policies"
         self.policies.mkdir(exist_ok=True)
-        settings = {
+        settings: dict[str, Any] = {
             "platform": "kubernetes",
             "listen": {"port": self.port},
             "lease": f"{lease_s:g}s",
             "kubernetes": {"kubeconfig": str(kubeconfig), "namespace": namespace, "checkpointEvery": "1s", **cluster},
             "fleets": {"fleet": {"discovery": {"port": self.discovery}}},
         }
-        (directory / "settings.yaml").write_text(yaml.safe_dump(settings))
+        self._settings, self._file = settings, directory / "settings.yaml"
+        self._file.write_text(yaml.safe_dump(settings))
         program = str(Path(sys.executable).with_name("lora-autoscaler"))
-        argv = [program, "run", "--policies", str(self.policies), "--settings", str(directory / "settings.yaml")]
+        argv = [program, "run", "--policies", str(self.policies), "--settings", str(self._file)]
         super().__init__("controller", argv, directory, lambda: answers_200(f"http://{LOOPBACK}:{self.port}/readyz"))
 
     def wants(self, found: dict[str, Any]) -> Self:
@@ -91,6 +92,13 @@ class Controller(Server):
         partial = self.policies / "fleet.partial"
         partial.write_text(yaml.safe_dump(found))
         partial.replace(self.policies / "fleet.yaml")
+        return self
+
+    def counts_by(self, envoy: str) -> Self:
+        """Let it count requests at an Envoy, whose administration address is given, before it starts."""
+        fleet: dict[str, Any] = self._settings["fleets"]["fleet"]
+        fleet["routers"] = {"envoy": f"{envoy}/stats/prometheus"}
+        self._file.write_text(yaml.safe_dump(self._settings))
         return self
 
     def token(self) -> str:
@@ -186,10 +194,18 @@ def owned(ring: RingSnapshot, slot: str) -> set[str]:
     return {a for a in ADAPTERS if slot in look.assigned(a)}
 
 
-def models(pod: Any) -> set[str]:
-    """The adapters that a pod's engine lists."""
-    with urllib.request.urlopen(f"{url_of(pod)}/v1/models", timeout=5) as answer:
+def models(url: str) -> set[str]:
+    """What an engine lists."""
+    with urllib.request.urlopen(f"{url}/v1/models", timeout=5) as answer:
         return {m["id"] for m in json.load(answer)["data"]}
+
+
+def complete(url: str, model: str) -> Any:
+    """An engine's answer to a short completion."""
+    body = json.dumps({"model": model, "prompt": "hello", "max_tokens": 4}).encode()
+    request = urllib.request.Request(f"{url}/v1/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.load(answer)
 
 
 def still(seconds: float, holds: Callable[[], bool]) -> bool:

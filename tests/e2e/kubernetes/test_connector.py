@@ -41,14 +41,22 @@ def config_map(cluster: Cluster, namespace: str) -> Iterator[OneConfigMap]:
 
 
 @pytest.fixture
-def actuator(cluster: Cluster, namespace: str) -> Iterator[KubernetesFleet]:
+def left() -> list[float]:
+    """When somebody else began to take a pod away."""
+    return []
+
+
+@pytest.fixture
+def actuator(cluster: Cluster, namespace: str, left: list[float]) -> Iterator[KubernetesFleet]:
     counts = OneConfigMap(cluster, namespace, "fleet-state")
     counts.first()
     targets = tuple(
         GroupTarget("apps/v1", "Deployment", namespace, name, tier, group)
         for name, tier, group in ((WARM, Tier.WARM, "warm"), ("spare", Tier.HOT, ""))
     )
-    made = KubernetesFleet(cluster, lambda: targets, ConfigMapState(counts), None)
+    made = KubernetesFleet(
+        cluster, lambda: targets, ConfigMapState(counts), None, leaving=lambda: left.append(time.monotonic())
+    )
     yield made
     made.close()
     counts.close()
@@ -67,7 +75,7 @@ class TestTargets:
         assert await actuator.replicas() == ()
 
     async def test_counts_change_only_from_what_was_planned_on(
-        self, fleet: FleetUnderTest, actuator: KubernetesFleet
+        self, fleet: FleetUnderTest, actuator: KubernetesFleet, left: list[float]
     ) -> None:
         pods = await asyncio.to_thread(fleet.deploy, 2, pre_stop_sleep_s=0)
         await actuator.replicas()
@@ -76,11 +84,15 @@ class TestTargets:
         await asyncio.to_thread(fleet.scale, 5)
         victim = pods[0].metadata.name
         assert "changed from 3 to 5" in str(await actuator.apply(Shrink(WARM, 2, (victim,))))
+        await asyncio.to_thread(fleet.wait_ready, 5)
+        assert not left
         await asyncio.to_thread(fleet.scale, 3)
         await asyncio.to_thread(fleet.wait_ready, 3)
+        await asyncio.to_thread(wait_until, "two pods that others take away are told", lambda: len(left) == 2)
         assert isinstance(await actuator.apply(Shrink(WARM, 2, (victim,))), Applied)
-        left = await asyncio.to_thread(fleet.wait_ready, 2)
-        assert victim not in {pod.metadata.name for pod in left}
+        stay = await asyncio.to_thread(fleet.wait_ready, 2)
+        assert victim not in {pod.metadata.name for pod in stay}
+        assert len(left) == 2, "what this controller takes itself is no news"
 
     async def test_an_autoscaler_and_a_pause_are_named(self, fleet: FleetUnderTest, actuator: KubernetesFleet) -> None:
         await asyncio.to_thread(fleet.deploy, 1)

@@ -7,7 +7,7 @@ import pytest
 
 from autoscaler.connectors.kubernetes.readings import ACCEPT, SLOT
 from autoscaler.ring import RingSnapshot
-from tests.e2e.kubernetes.fleet import FleetUnderTest
+from tests.e2e.kubernetes.fleet import FleetUnderTest, url_of
 from tests.e2e.kubernetes.running import ENGINE, Controller, Rings, active, models, owned, policy, still
 from tests.e2e.parts.commands import kubectl
 from tests.e2e.parts.controlplane import ControlPlane
@@ -38,7 +38,7 @@ def test_a_scale_out_is_named_only_once_its_adapters_are_resident(
         named = active(ring)
         for pod in fleet.pods():
             if pod.metadata.name in named and pod.metadata.name not in missing:
-                missing[pod.metadata.name] = owned(ring, named[pod.metadata.name]) - models(pod)
+                missing[pod.metadata.name] = owned(ring, named[pod.metadata.name]) - models(url_of(pod))
 
     with Rings(fleet, look) as rings:
         controller.wants(policy(2, 4)).start()

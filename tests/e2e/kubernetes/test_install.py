@@ -1,6 +1,7 @@
 """`helm install` starts the controller with the chart's own account, and no more rights than its values give."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,8 @@ from kubernetes import client
 
 from tests.e2e.kubernetes.fleet import FleetUnderTest
 from tests.e2e.kubernetes.running import ENGINE, Rings, active, policy, still
-from tests.e2e.parts.commands import helm, kubectl
+from tests.e2e.kubernetes.traffic import Clients, router
+from tests.e2e.parts.commands import CommandFailedError, helm, kubectl
 from tests.e2e.parts.controlplane import ControlPlane
 from tests.e2e.parts.podlife import Json
 from tests.e2e.parts.processes import Server, wait_until
@@ -20,6 +22,7 @@ from tests.e2e.parts.processes import Server, wait_until
 pytestmark = pytest.mark.slow
 CHART = Path(__file__).resolve().parents[3] / "helm" / "lora-autoscaler"
 RELEASE = "lora"
+DISCOVERY = 18000
 
 
 class ControllerImage:
@@ -46,19 +49,26 @@ class ControllerImage:
         account = self._plane.kubeconfig_for_service_account(self._namespace, pod["spec"]["serviceAccountName"])
         told["kubernetes"]["kubeconfig"] = str(account)
         told["listen"]["host"] = address
-        told["state"] = mounts[told["state"]]
+        told["state"] = mounts.get(told["state"], str(folder))  # a hook keeps nothing
+        for fleet in told.get("fleets", {}).values():
+            fleet["discovery"]["host"] = address
         settings.write_text(yaml.safe_dump(told))
         words = [*container["command"], *container["args"]]
         words[0] = str(Path(sys.executable).with_name(words[0]))
         for inside, outside in mounts.items():
             words = [outside + word.removeprefix(inside) if word.startswith(inside) else word for word in words]
-        return Server("controller", words, folder, lambda: True).launch()
+        self.last = Server("controller", words, folder, lambda: True).launch()
+        return self.last
 
 
 @pytest.fixture
-def installed(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[FleetUnderTest]:
-    programs = {"lora-autoscaler:0.1.0": ControllerImage(control_plane, namespace, tmp_path)}
-    with FleetUnderTest(control_plane, namespace, programs=programs) as running:
+def image(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> ControllerImage:
+    return ControllerImage(control_plane, namespace, tmp_path)
+
+
+@pytest.fixture
+def installed(control_plane: ControlPlane, namespace: str, image: ControllerImage) -> Iterator[FleetUnderTest]:
+    with FleetUnderTest(control_plane, namespace, programs={"lora-autoscaler:0.1.0": image}) as running:
         yield running
 
 
@@ -69,7 +79,10 @@ def release(
         "policies": {"fleet": policy(3, 4, mode)["spec"]},
         "rbac": rbac,
         "leaseDuration": "3s",
-        "settings": {"kubernetes": {"checkpointEvery": "1s"}},
+        "settings": {
+            "kubernetes": {"checkpointEvery": "1s"},
+            "fleets": {"fleet": {"discovery": {"host": "0.0.0.0", "port": DISCOVERY}}},
+        },
     }
     file = folder / "values.json"
     file.write_text(json.dumps(values))
@@ -112,3 +125,51 @@ def test_advice_changes_nothing_and_enforcing_needs_the_right(
     helm("uninstall", RELEASE, "--namespace", namespace, kubeconfig=control_plane.kubeconfig)
     wait_until("nothing of it is left", lambda: objects(everything) - before == {"deployment.apps/warm"})
     assert len(installed.ready()) == 3
+
+
+def test_an_uninstall_under_traffic_costs_no_request_and_keeps_no_new_pod_waiting(
+    installed: FleetUnderTest, image: ControllerImage, control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    def uninstall() -> None:
+        helm("uninstall", RELEASE, "--namespace", namespace, kubeconfig=control_plane.kubeconfig)
+
+    def controller() -> str:
+        found = installed.core.list_namespaced_pod(namespace, label_selector="app.kubernetes.io/name=lora-autoscaler")
+        return next((p.status.pod_ip for p in found.items if p.status.pod_ip), "")
+
+    def marks() -> set[str]:
+        notes = [(p.metadata.labels or {}, p.metadata.annotations or {}) for p in installed.pods()]
+        return {key for pair in notes for found in pair for key in found if "lora-autoscaler" in key}
+
+    def rolled(old: set[str]) -> bool:
+        return len({p.metadata.name for p in installed.ready()} - old) == 3
+
+    installed.deploy(3, *ENGINE, gate=True, pre_stop_sleep_s=5)
+    release("install", control_plane, namespace, tmp_path, "enforce", scale=True, slots=True, readinessGate=True)
+    with Rings(installed) as rings:
+        first = rings.wait("three pods are on the ring", lambda ring: len(active(ring)) == 3, 120)
+        address = controller()
+        envoy, url = router(tmp_path / "envoy", [(address, DISCOVERY)])
+        with envoy, Clients(url) as clients:
+            wait_until("requests are answered", lambda: clients.ended["200"] > 20)
+            with pytest.raises(CommandFailedError, match="pre-delete"):
+                uninstall()
+            installed.without_gate()
+            others = rings.wait(
+                "pods without the gate are on the ring",
+                lambda ring: len(active(ring)) == 3 and set(active(ring)).isdisjoint(active(first)),
+                180,
+            )
+            wait_until("the others are gone", lambda: len(installed.pods()) == 3, 60)
+            operator = image.last.log.read_text().split("tokens of this process: operator ")[-1].split()[0]
+            words = ("detach", "--server", f"http://{address}:8080", "--fleet", "fleet", "--reason", "uninstalling")
+            program = str(Path(sys.executable).with_name("lora-autoscaler"))
+            subprocess.run([program, *words, "--token", operator], check=True, capture_output=True, timeout=60)
+            assert marks() == set()
+            uninstall()
+            wait_until("the controller is gone", lambda: not controller(), 60)
+            before = clients.ended["200"]
+            wait_until("requests are answered as before", lambda: clients.ended["200"] > before + 50)
+        assert clients.failed == {}
+    installed.restart()
+    wait_until("new pods are ready without a controller", lambda: rolled(set(active(others))), 120)

@@ -9,11 +9,13 @@ from urllib.error import HTTPError
 import pytest
 from kubernetes import client
 
+from autoscaler.ring import RingSnapshot
 from tests.e2e.kubernetes.fleet import FleetUnderTest
-from tests.e2e.kubernetes.running import ENGINE, Controller, Rings, active, policy
+from tests.e2e.kubernetes.running import ENGINE, Controller, Rings, active, complete, models, policy, still
+from tests.e2e.kubernetes.traffic import Clients, router
 from tests.e2e.parts.commands import CommandFailedError, helm, kubectl
 from tests.e2e.parts.controlplane import ControlPlane
-from tests.e2e.parts.processes import wait_until
+from tests.e2e.parts.processes import LOOPBACK, wait_until
 
 pytestmark = pytest.mark.slow
 CRDS = Path(__file__).resolve().parents[3] / "helm" / "lora-autoscaler-crds"
@@ -201,25 +203,85 @@ def test_callers_are_who_the_cluster_says_and_may_what_rbac_gives(
             command("nobody")
 
 
-def test_a_promotion_makes_a_group_from_the_warm_template_and_its_end_removes_it(
+def test_a_promotion_makes_a_group_that_follows_the_warm_template_until_it_ends(
     fleet: FleetUnderTest, controller: Controller, crds: None, namespace: str
 ) -> None:
     def deployments() -> dict[str, Any]:
         return {d.metadata.name: d for d in fleet.apps.list_namespaced_deployment(namespace).items}
 
-    hot = {"template": {"args": ["--max-num-seqs", "{maxLoras}"]}}
-    fleet.deploy(2, *ENGINE, pre_stop_sleep_s=0)
+    def words() -> list[str]:
+        return list(deployments()["fleet-hot-a00"].spec.template.spec.containers[0].args)
+
+    def served_by(ring: RingSnapshot) -> set[str]:
+        return {m.replica for m in ring.hot["a00"].members} if "a00" in ring.hot else set()
+
+    def anew(what: str, before: RingSnapshot) -> RingSnapshot:
+        """Wait until the group's pods have been replaced, and nobody was without one meanwhile."""
+        now = rings.wait(what, lambda ring: served_by(ring) and served_by(ring).isdisjoint(served_by(before)), 120)
+        assert all(served_by(ring) for ring in rings.seen if before.epoch <= ring.epoch <= now.epoch)
+        return now
+
+    def wanted(hot: dict[str, Any]) -> dict[str, Any]:
+        found = policy(2, 2, hot=hot)
+        found["spec"]["ring"]["residencyDeadline"] = "10s"
+        return found
+
+    fleet.deploy(2, *ENGINE, pre_stop_sleep_s=5)
     with Rings(fleet) as rings:
-        controller.wants(policy(2, 2, hot=hot)).start()
+        controller.wants(wanted({"template": {"args": ["--max-num-seqs", "{maxLoras}"]}})).start()
         rings.wait("both pods are on the ring", lambda ring: len(active(ring)) == 2)
         body = {"tier": "hot", "reason": "launch day", "ttl_s": 600}
         controller.ask("/v1/fleets/fleet/tenants/a00/override", body, "PUT")
-        ring = rings.wait("it has a group of its own", lambda ring: "a00" in ring.hot, 90)
-        made = deployments()["fleet-hot-a00"]
-        assert made.spec.template.spec.containers[0].args[-2:] == ["--max-num-seqs", "1"]
-        assert made.metadata.owner_references[0].name == "warm"
-        assert {p.metadata.name for p in fleet.pods()} == set(active(ring)), "no selector of the warm group takes it"
+        first = rings.wait("it has a group of its own", lambda ring: "a00" in ring.hot, 90)
+        assert words()[-2:] == ["--max-num-seqs", "1"]
+        assert deployments()["fleet-hot-a00"].metadata.owner_references[0].name == "warm"
+        assert {p.metadata.name for p in fleet.pods()} == set(active(first)), "no selector of the warm group takes it"
+
+        fleet.arguments(*ENGINE, "--max-model-len", "4096")
+        second = anew("the group follows the warm template", first)
+        assert words()[-4:] == ["--max-model-len", "4096", "--max-num-seqs", "1"]
+        assert set(active(second)).isdisjoint(active(first)), "after the warm group, whose rollout went well"
+
+        merged = {"allowed": True, "pathTemplate": "/merged/{id}"}
+        words_for_it = ["--model", "{checkpoint}", "--served-model-name", "{adapter}"]
+        controller.wants(wanted({"template": {"args": words_for_it}, "mergedCheckpoints": merged}))
+        third = anew("the group serves a merged checkpoint", second)
+        assert words()[-4:] == ["--model", "/merged/a00", "--served-model-name", "a00"]
+        (pod,) = served_by(third)
+        assert models(fleet.address(pod)) == {"a00"}, "nothing is loaded into it"
+        assert complete(fleet.address(pod), "a00")["model"] == "a00"
+
         controller.ask("/v1/fleets/fleet/tenants/a00/override", method="DELETE")
         rings.wait("it is back on the ring", lambda ring: not ring.hot, 90)
         wait_until("its group is gone", lambda: set(deployments()) == {"warm"}, 90)
+    assert not rings.failures
+
+
+def test_a_cold_group_sleeps_until_the_first_request_and_again_after_the_last(
+    fleet: FleetUnderTest, controller: Controller, crds: None, tmp_path: Path
+) -> None:
+    cold = fleet.beside("cold")
+    fleet.deploy(2, *ENGINE)
+    cold.deploy(0, *ENGINE)
+    envoy, url = router(tmp_path / "envoy", [(LOOPBACK, controller.discovery)])
+
+    def ended(clients: Clients) -> None:
+        assert clients.failed == {}
+
+    with Rings(fleet) as rings:
+        group = {"target": {"name": "cold"}, "idleAfter": "5s"}
+        controller.counts_by(envoy.admin_url).wants(policy(2, 2, cold=group)).start()
+        rings.wait("both pods are on the ring", lambda ring: len(active(ring)) == 2)
+        body = {"tier": "cold", "reason": "contract ended", "ttl_s": 600}
+        controller.ask("/v1/fleets/fleet/tenants/a00/override", body, "PUT")
+        with envoy:
+            assert still(4, lambda: not cold.pods()), "nobody asks for it"
+            with Clients(url, ["a00"]) as clients:
+                rings.wait("a cold pod serves", lambda ring: bool(ring.cold), 90)
+            ended(clients)
+            wait_until("it sleeps again", lambda: not cold.pods(), 120)
+            assert not rings.now().cold
+            with Clients(url, ["a00"]) as clients:
+                wait_until("it is served while nobody is awake", lambda: clients.ended["200"] > 3)
+            ended(clients)
     assert not rings.failures

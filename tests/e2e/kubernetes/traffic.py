@@ -11,22 +11,22 @@ from typing import Any, Self
 import aiohttp
 
 from autoscaler.connectors.envoy.bootstrap import EnvoySettings, discovering
-from tests.e2e.kubernetes.running import ADAPTERS, Controller
+from tests.e2e.kubernetes.running import ADAPTERS
 from tests.e2e.parts.envoy import EnvoyProcess
 from tests.e2e.parts.processes import LOOPBACK, free_port
 
 CLIENTS = 6
 
 
-def router(directory: Path, controllers: Sequence[Controller]) -> tuple[EnvoyProcess, str]:
+def router(directory: Path, asked_at: Sequence[tuple[str, int]]) -> tuple[EnvoyProcess, str]:
     """An Envoy that asks any of these controllers, and where clients send; it is ready once one has answered."""
     port = free_port()
     settings = EnvoySettings(directory, port, free_port())
-    made = discovering(settings, (LOOPBACK, controllers[0].discovery))
+    made = discovering(settings, asked_at[0])
     (asked,) = [c for c in made["static_resources"]["clusters"] if c["name"] == "controller"]
     hosts = asked["load_assignment"]["endpoints"][0]["lb_endpoints"]
-    for other in controllers[1:]:
-        at = {"address": LOOPBACK, "port_value": other.discovery}
+    for address, number in asked_at[1:]:
+        at = {"address": address, "port_value": number}
         hosts.append({"endpoint": {"address": {"socket_address": at}}})
     return EnvoyProcess(directory, made), f"http://{LOOPBACK}:{port}"
 
