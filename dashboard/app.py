@@ -8,15 +8,16 @@ import streamlit as st
 
 from dashboard import marks, states
 from dashboard.api import Answer
-from dashboard.scene import live, reading_api, scene, settings
+from dashboard.scene import follow_first_paint, live, reading_api, scene, settings
 from dashboard.settings import SettingsError
 from dashboard.views import PAGES
 
 
 def main() -> None:
     """Find the fleets, then show the page that was asked for."""
-    st.set_page_config(page_title="LoRA autoscaler", page_icon="◎", layout="wide", initial_sidebar_state=250)
-    st.logo(Path(__file__).with_name("logo.svg"), size="large")
+    logo = Path(__file__).with_name("logo.svg")
+    st.set_page_config(page_title="LoRA autoscaler", page_icon=logo, layout="wide", initial_sidebar_state=250)
+    st.logo(logo, size="large")
     st.html(marks.CSS)
     try:
         settings()
@@ -34,6 +35,7 @@ def main() -> None:
         _no_fleet(answer)
         return
     page.run()
+    follow_first_paint()
 
 
 def _sidebar(fleets: list[str]) -> None:

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import streamlit as st
 
+from dashboard.scene import painted
+
 CSS = """
 <style>
 :root { --well: #00735a; --bad: #b34700; --warn: #8a5d00; --info: #005a8f; }
@@ -164,7 +166,7 @@ def figure(
     colours: dict[str, Literal["off", "red", "green"]] = {"bad": "red", "well": "green"}
     st.metric(
         label, value, beside, delta_color=colours.get(kind, "off"), delta_arrow="off", help=about, border=True,
-        chart_data=line or None,
+        chart_data=(line or None) if painted() else None,
     )  # fmt: skip
 
 

@@ -15,6 +15,8 @@ from dashboard.api import Answer, Api, segment
 from dashboard.history import History
 from dashboard.settings import Settings, read_settings
 
+FOLLOWS_S = 0.3
+
 
 @st.cache_resource(show_spinner=False)
 def settings() -> Settings:
@@ -82,6 +84,28 @@ def live(body: Callable[[], None]) -> None:
     every = settings().refresh_s if st.session_state.get("live", True) else None
     st.fragment(run_every=every)(body)()
     waiting.empty()
+
+
+def painted() -> bool:
+    """Whether this tab has shown something already, so that its browser may be given more to load."""
+    return bool(st.session_state.get("painted"))
+
+
+def follow_first_paint() -> None:
+    """Once a tab: show the page without charts and large tables first, and with them when the browser asks again.
+
+    Either library is a megabyte of JavaScript that takes a second to read on a slow machine: the answer does not wait.
+    """
+    if not painted():
+        st.fragment(run_every=FOLLOWS_S)(_rest)()
+
+
+def _rest() -> None:
+    """Run first by the server, and then by a browser that has what was sent."""
+    if st.session_state.get("sent"):
+        st.session_state["painted"] = True
+        st.rerun(scope="app")
+    st.session_state["sent"] = True
 
 
 def since_tick_s(answer: Answer) -> float | None:

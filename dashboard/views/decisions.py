@@ -8,12 +8,13 @@ import streamlit as st
 from dashboard import charts, marks, states
 from dashboard.api import Json
 from dashboard.picking import note, steady
-from dashboard.scene import Scene, live, scene
+from dashboard.scene import Scene, live, painted, scene
 from dashboard.words import instant, plural, sentence, spaced
 
 STEPS = ("tiers", "scale", "ring", "apply")
 KINDS = ("tenant", "adapter", "group", "replica", "signal")
 MOST = 300
+FIRST = 10
 
 
 def show() -> None:
@@ -48,8 +49,17 @@ def _body(scene: Scene) -> None:
             "What changes, and what is held for a new reason, is written down here. Nothing is said twice.",
         )
         return
+    if not painted():
+        _first_rows(found[:FIRST], scene)
+        return
     _timeline(found, scene)
     _list(found, scene, f"decisions_{step}_{subject}")
+
+
+def _first_rows(found: list[Json], scene: Scene) -> None:
+    """The newest as plain text, until the browser has loaded the table that can be chosen from."""
+    rows = [[scene.clock(d["at"]), d["subject"], _change(d), spaced(d["reason"])] for d in found]
+    marks.table("", ["At", "Subject", "Change", "Reason"], rows, ["keep", "", "wide", ""])
 
 
 def _timeline(found: list[Json], scene: Scene) -> None:

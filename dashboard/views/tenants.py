@@ -10,10 +10,11 @@ import streamlit as st
 from dashboard import charts, marks, states
 from dashboard.api import Json, segment
 from dashboard.picking import note, steady
-from dashboard.scene import Scene, live, scene
-from dashboard.words import percent, plural, rate, seconds, sentence, spaced
+from dashboard.scene import Scene, live, painted, scene
+from dashboard.words import count, percent, plural, rate, seconds, sentence, spaced
 
 PAGE = 50
+FIRST = 12
 _SORTS = {
     "-rate": "Rate",
     "-forecast": "Forecast",
@@ -59,7 +60,10 @@ def _body(scene: Scene) -> None:
         states.empty(looked, "Clear the search or choose another tier to see more.")
     else:
         _pager(page, cursors)
-        _list(items, f"tenants_{asked}_{cursors[-1]}")
+        if painted():
+            _list(items, f"tenants_{asked}_{cursors[-1]}")
+        else:
+            _first_rows(items)
     chosen = st.query_params.get("tenant")
     if chosen:
         _detail(scene, chosen)
@@ -93,6 +97,24 @@ def _pager(page: Json, cursors: list[str]) -> None:
 
 def _back(cursors: list[str]) -> None:
     cursors.pop()
+
+
+def _first_rows(items: list[Json]) -> None:
+    """The top of the list as plain text, until the browser has loaded the table that can be chosen from."""
+    rows = [_row(t) for t in items[:FIRST]]
+    marks.table(
+        "",
+        ["Tenant", "Tier", "Rate now", "Forecast", "TTFT p99, s", "SLO, s", "Promise"],
+        [
+            [
+                r["Tenant"], r["Tier"], marks.number(count(r["Rate"])), marks.number(count(r["Mean"])),
+                marks.unknown() if r["TTFT"] is None else marks.number(f"{r['TTFT']:.2f}"),
+                marks.number(f"{r['SLO']:.2f}"), r["Served"] or "unknown",
+            ]
+            for r in rows
+        ],
+        ["keep", "", "num", "num wide", "num", "num wide", "keep"],
+    )  # fmt: skip
 
 
 def _list(items: list[Json], key: str) -> None:

@@ -32,7 +32,9 @@ def managed() -> Iterator[RecordedApi]:
 def look(monkeypatch: pytest.MonkeyPatch) -> Iterator[Look]:
     """Opens a page as a browser would: `look(api, "tenants", q="acme")`."""
 
-    def open_page(api: RecordedApi, page: str, token: str = "reader", reports: str = "", **asked: str) -> AppTest:
+    def open_page(
+        api: RecordedApi, page: str, token: str = "reader", reports: str = "", painted: bool = True, **asked: str
+    ) -> AppTest:
         for name, value in {
             "URL": api.url,
             "TOKEN": token,
@@ -45,6 +47,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Iterator[Look]:
         app = AppTest.from_function(_show, args=(page,), default_timeout=30)
         app.query_params.update(asked)
         app.session_state["fleet_seen"] = "local"
+        app.session_state["painted"] = painted
         app.run()
         assert not app.exception, app.exception
         return app
