@@ -106,9 +106,11 @@ def small_policy(mode: Mode) -> FleetPolicy:
 
 
 @contextlib.asynccontextmanager
-async def machine(folder: Path, mode: Mode = Mode.ENFORCE, state: Path | None = None) -> AsyncIterator[Machine]:
+async def machine(
+    folder: Path, mode: Mode = Mode.ENFORCE, state: Path | None = None, told: FleetPolicy | None = None
+) -> AsyncIterator[Machine]:
     """Four engines, twelve adapters."""
-    policy = small_policy(mode)
+    policy = told or small_policy(mode)
     catalogue = Catalogue.of({a: (a, f"/adapters/{a}", "", 16) for a in ADAPTERS})
     ports = Ports(free_row())
     wanted = [policy]
