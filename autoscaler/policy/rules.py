@@ -253,7 +253,8 @@ def forecast(policy: FleetPolicy) -> Iterator[Fault]:
             path = f"forecast.horizons[{i}]"
             yield Fault(path, duration(horizon_s), "a multiple of forecast.bucket", message, ("forecast.bucket",))
     last_s = max(said.horizons_s, default=0.0)
-    looks = (("forecast.horizon", said.horizon_s), ("scaling.scaleIn.horizon", policy.scaling.scale_in.horizon_s))
+    shrink_s = policy.scaling.scale_in.horizon_s or 0.0
+    looks = (("forecast.horizon", said.horizon_s), ("scaling.scaleIn.horizon", shrink_s))
     for path, ahead_s in looks:
         if said.horizons_s and ahead_s > last_s:
             message = f"it looks {duration(ahead_s)} ahead, but the last of forecast.horizons is {duration(last_s)}"

@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 
 from autoscaler.domain.diagnosis import Cause, Diagnosis, ReplicaFinding
 from autoscaler.domain.fleet import Replica, ReplicaState
-from autoscaler.domain.signals import Fresh, Missing, Signal
+from autoscaler.domain.signals import Fresh, Missing, Signal, value_or
 from autoscaler.policy.model import FleetPolicy
+from autoscaler.scaling.batching import carried, resized, seen_at
 from autoscaler.scaling.memory import CapacityMemory, ScalingMemory
 from autoscaler.scaling.readings import capacity_waiting, tokens_per_s
 
 MEASURED_FROM = 3  # samples; one alone may be a burst that the window cut in half
 NEAR = 0.7  # of the KV target: from here to the target a batch's cost grows by a tenth
-QUEUED = 0.2  # of the queue target: at the default of 5, one request waits for compute
+QUEUED = 1.0  # of the queue target: a request that happens to wait when it is counted is no queue
 SMOOTHING = 0.1  # of each new tick: about 7 ticks to follow half of a change of mix
 PROVEN_HALF_LIFE_S = 43_200.0
+ALIKE = 0.8  # groups of sizes within this ratio serve about as many adapters a replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,8 @@ class Capacity:
     Attributes:
         tokens_per_s: Missing where it was neither stated nor measured.
         proven_tokens_per_s: highest load carried without pressure; 0 where none was seen. A lower bound.
-        source: `policy`, `measured`, `proven` (none came near its targets yet), `unknown`.
+        source: `policy`, `measured` (at its targets), `fitted` (from smaller batches), `proven` (none came near its
+            targets yet), `unknown`.
     """
 
     tokens_per_s: Signal
@@ -36,71 +39,119 @@ class Capacity:
 
 
 def capacity_of(memory: ScalingMemory, policy: FleetPolicy, group: str) -> Capacity:
-    """What a replica of `group` carries: what the policy states, else what was measured there, else on `warm`.
+    """What a replica of `group` carries: what the policy states, else what was learnt there, else on `warm`.
 
-    A new hot group has not been measured; the warm group's replicas are made alike.
+    A new hot group has not been measured; the warm group's replicas are made alike. What was measured at the targets
+    bounds what smaller batches promise, as long as the group has about the size that it had then.
     """
     own = memory.groups.get(group)
-    if own is None or own.capacity.samples < MEASURED_FROM:
+    if own is None or not _knows(own.capacity):
         own = memory.groups.get("warm", own)
     learnt = CapacityMemory() if own is None else own.capacity
     proven = learnt.proven_tokens_per_s
     stated = policy.scaling.capacity_tokens_per_s
     if stated is not None:
         return Capacity(Fresh(stated), proven, "policy")
-    if learnt.samples >= MEASURED_FROM:
-        return Capacity(Fresh(max(learnt.tokens_per_s, proven)), proven, "measured")
+    fitted = carried(learnt.levels, learnt.most_running)
+    measured = None if learnt.samples < MEASURED_FROM else learnt.tokens_per_s
+    if fitted is not None and (measured is None or fitted <= measured or not _alike(learnt)):
+        return Capacity(Fresh(fitted), proven, "fitted")
+    if measured is not None:
+        return Capacity(Fresh(measured if fitted is not None else max(measured, proven)), proven, "measured")
     if proven > 0:
         return Capacity(Missing("no replica came near its targets yet"), proven, "proven")
     return Capacity(Missing("no replica was seen to serve yet"))
 
 
+def _knows(memory: CapacityMemory) -> bool:
+    return memory.samples >= MEASURED_FROM or carried(memory.levels, memory.most_running) is not None
+
+
+def _alike(memory: CapacityMemory) -> bool:
+    """Whether the group has about the size now that it had when it was measured at its targets."""
+    sizes = memory.replicas, memory.measured_replicas
+    return min(sizes) >= ALIKE * max(sizes)
+
+
 def learn(
     memory: CapacityMemory, replicas: Sequence[Replica], diagnosis: Diagnosis, policy: FleetPolicy, now_s: float
 ) -> CapacityMemory:
-    """Capacity after one tick of one group's replicas. A thrashing or sick replica teaches nothing about compute.
+    """Capacity after one tick of one group's replicas. A sick replica teaches nothing about compute.
 
     Near its KV target a replica carries its tokens/s over its KV pressure: at 900 tokens/s and KV .72 of a target of
     .8, that is 1,000. Batches grow costlier as they fill, so this is read from `NEAR` on only. While requests wait for
-    compute it carries what it does, once that has lasted for the window that rates are taken over.
+    compute it carries what it does, once that has lasted for the window that rates are taken over. A replica that
+    thrashes is at no target of compute, but what its batches cost meanwhile is what they cost with its adapters.
     """
     if now_s <= memory.at_s:
         return memory
-    well = [r for r in replicas if r.state is ReplicaState.READY and not _sick(diagnosis.replicas.get(r.id))]
-    seen = [Seen(t, *p) for r in well if (t := tokens_per_s(r.signals)) and (p := _pressure(r, policy)) is not None]
+    ready = [r for r in replicas if r.state is ReplicaState.READY]
+    well = [r for r in ready if _cause(diagnosis.replicas.get(r.id)) not in (*SICK, Cause.THRASH)]
+    seen = [s for r in well if (s := _seen(r, policy)) is not None]
     queued = [s.tokens_per_s for s in seen if s.queue >= QUEUED]
     near = [s.tokens_per_s / s.kv for s in seen if s.queue < QUEUED and s.kv >= NEAR]
     calm = [s.tokens_per_s for s in seen if s.queue < QUEUED and s.kv < 1.0]
     since_s = None if not queued else now_s if memory.queued_since_s is None else memory.queued_since_s
     lasting = since_s is not None and now_s - since_s >= policy.signals.window_s
     fade = 0.5 ** ((now_s - memory.at_s) / PROVEN_HALF_LIFE_S) if memory.at_s else 1.0
-    proven = max([memory.proven_tokens_per_s * fade, *calm])
+    proven = max(memory.proven_tokens_per_s * fade, sum(calm) / len(calm) if calm else 0.0)
+    memory = _fitted(memory, ready, diagnosis, policy, now_s)
     memory = replace(memory, proven_tokens_per_s=proven, queued_since_s=since_s, at_s=now_s)
     samples = near + (queued if lasting else [])
     if not samples:
         return memory
+    if not _alike(memory):
+        memory = replace(memory, samples=0)
     step = max(SMOOTHING, 1.0 / (memory.samples + 1))
     moved = memory.tokens_per_s + step * (sum(samples) / len(samples) - memory.tokens_per_s)
-    return replace(memory, tokens_per_s=moved, samples=memory.samples + 1)
+    return replace(memory, tokens_per_s=moved, samples=memory.samples + 1, measured_replicas=len(ready))
+
+
+def _fitted(
+    memory: CapacityMemory, ready: Sequence[Replica], diagnosis: Diagnosis, policy: FleetPolicy, now_s: float
+) -> CapacityMemory:
+    """The memory with this tick's replicas among its levels, and with the batch that its limits allow."""
+    levels = resized(memory.levels, memory.replicas, len(ready))
+    memory = replace(memory, levels=levels, replicas=len(ready) or memory.replicas)
+    well = [r for r in ready if _cause(diagnosis.replicas.get(r.id)) not in SICK]
+    seen = [s for r in well if (s := _seen(r, policy)) is not None]
+    if not seen:
+        return memory
+    running, kv = sum(s.running for s in seen), sum(s.kv for s in seen)
+    by_seqs = float(min(r.limits.max_num_seqs for r in well))
+    kv_each = memory.kv_each if running < 1.0 else kv / running
+    kv_each = kv_each if memory.kv_each <= 0 else memory.kv_each + SMOOTHING * (kv_each - memory.kv_each)
+    most = by_seqs if kv_each <= 0 else min(by_seqs, 1.0 / kv_each)
+    elapsed_s = now_s - memory.at_s if memory.at_s else 0.0
+    return replace(
+        memory, levels=seen_at(levels, [(s.running, s.tokens_per_s) for s in seen], elapsed_s), kv_each=kv_each, most_running=most
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One replica at one tick: its throughput, and its KV use and queue over their targets."""
+    """One replica at one tick: its throughput, its batch, and its KV use and queue over their targets."""
 
     tokens_per_s: float
+    running: float
     kv: float
     queue: float
 
 
-def _sick(finding: ReplicaFinding | None) -> bool:
-    return finding is not None and finding.cause in (Cause.THRASH, Cause.BAD_REPLICA, Cause.SLOW_ADAPTER_STORE)
+SICK = (Cause.BAD_REPLICA, Cause.SLOW_ADAPTER_STORE)
 
 
-def _pressure(replica: Replica, policy: FleetPolicy) -> tuple[float, float] | None:
-    """KV use and queue over their targets; None where either is unknown."""
-    waiting = capacity_waiting(replica.signals)
-    if waiting is None or not isinstance(replica.signals.kv_usage_ratio, Fresh):
+def _cause(finding: ReplicaFinding | None) -> Cause:
+    return Cause.NONE if finding is None else finding.cause
+
+
+def _seen(replica: Replica, policy: FleetPolicy) -> Seen | None:
+    """None where throughput, KV use or queue are unknown, or nothing is served."""
+    signals, scaling = replica.signals, policy.scaling
+    waiting, tokens = capacity_waiting(signals), tokens_per_s(signals)
+    if not tokens or waiting is None or not isinstance(signals.kv_usage_ratio, Fresh):
         return None
-    scaling = policy.scaling
-    return replica.signals.kv_usage_ratio.value / scaling.kv_usage_ratio, waiting / scaling.queue_per_replica
+    running = value_or(signals.running, 0.0)
+    return Seen(
+        tokens, running, signals.kv_usage_ratio.value / scaling.kv_usage_ratio, waiting / scaling.queue_per_replica
+    )

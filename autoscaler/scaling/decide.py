@@ -15,9 +15,10 @@ from autoscaler.scaling.clamps import clamp
 from autoscaler.scaling.memory import GroupMemory, ScalingMemory
 from autoscaler.scaling.needs import recommend
 from autoscaler.scaling.readings import Readings, read
-from autoscaler.scaling.scene import Scene, disagree, no_requests
+from autoscaler.scaling.scene import Scene, disagree, lead_s, no_requests
 from autoscaler.scaling.schedule import Bounds, bounds
 from autoscaler.scaling.total import Claim, within_total
+from autoscaler.scaling.trend import LoadMemory, say, seen
 from autoscaler.scaling.view import GroupDemand, ScalePlan, ScaleView
 
 HOUR_S = 3600.0
@@ -62,6 +63,8 @@ def decide_scale(
         )
         for scene in scenes
     }
+    decided = {n: replace(g, desired=decisions[n].desired) if n in decisions else g for n, g in memory.groups.items()}
+    memory = replace(memory, groups=decided)
     conditions = tuple(Condition(n, text) for n, text in sorted(_conditions(scenes).items()))
     remove = frozenset(
         scene.group.name for scene in scenes if not scene.wanted and decisions[scene.group.name].desired == 0
@@ -135,8 +138,25 @@ def _remember(
             contradicted_since_s=_since_when(_contradicted(wanted, seen_now, last), last.contradicted_since_s, now_s),
             current=group.current_replicas,
             capacity=learn(last.capacity, mine, view.diagnosis, policy, now_s),
+            load=_followed(last.load, wanted, seen_now, policy, now_s),
         )
     return replace(memory, groups=out, changes_s=tuple(changes))
+
+
+def _followed(
+    memory: LoadMemory, demand: GroupDemand, readings: Readings, policy: FleetPolicy, now_s: float
+) -> LoadMemory:
+    """The load after this tick: answers that ended, and what is in flight beyond the last tick's, which has arrived."""
+    load, in_flight = demand.seen_tokens_per_s, readings.in_flight
+    if not isinstance(load, Fresh):
+        return memory
+    arrived = load.value
+    elapsed_s = now_s - memory.samples[-1][0] if memory.samples else 0.0
+    if in_flight is not None and memory.in_flight is not None and elapsed_s > 0:
+        arrived += (in_flight - memory.in_flight) / elapsed_s * demand.tokens_per_request
+    memory = seen(memory, max(arrived, 0.0), in_flight, now_s)
+    said = demand.now_tokens_per_s
+    return say(memory, said.value, lead_s(policy)) if isinstance(said, Fresh) else memory
 
 
 def _contradicted(wanted: GroupDemand, seen: Readings, last: GroupMemory) -> bool:

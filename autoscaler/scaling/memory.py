@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from autoscaler.scaling.batching import Level, Levels
+from autoscaler.scaling.trend import LoadMemory
 
 MEMORY_VERSION = 1
 
@@ -19,6 +22,9 @@ class CapacityMemory:
         proven_tokens_per_s: highest throughput carried without pressure; it fades by half in twelve hours.
         queued_since_s: since when requests have waited for compute on some replica, None while none do.
         at_s: the last update.
+        levels: what the mean replica carried at which batch.
+        kv_each: KV pressure of one running request; `most_running`: the batch that KV target and engine allow.
+        replicas: the group's READY replicas at the last update; `measured_replicas`: when last at their targets.
     """
 
     tokens_per_s: float = 0.0
@@ -26,6 +32,11 @@ class CapacityMemory:
     proven_tokens_per_s: float = 0.0
     queued_since_s: float | None = None
     at_s: float = 0.0
+    levels: Levels = ()
+    kv_each: float = 0.0
+    most_running: float = 0.0
+    replicas: int = 0
+    measured_replicas: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,8 @@ class GroupMemory:
         idle_since_s: since when the count of requests is a trustworthy zero, None where it is not.
         contradicted_since_s: since when routers and engines disagree about there being traffic, None where they agree.
         current: the replica count of the last tick; a change of it is one of the hour's changes.
+        desired: what the last tick decided, None before the first; below `current` a departure is under way.
+        load: where its load is going.
     """
 
     first_seen_s: float
@@ -48,6 +61,8 @@ class GroupMemory:
     contradicted_since_s: float | None = None
     current: int = 0
     capacity: CapacityMemory = field(default_factory=CapacityMemory)
+    desired: int | None = None
+    load: LoadMemory = field(default_factory=LoadMemory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +104,16 @@ class ScalingMemory:
 
 def _group(data: Mapping[str, Any]) -> GroupMemory:
     needs = tuple((float(t), int(n)) for t, n in data["needs"])
-    return GroupMemory(**{**data, "needs": needs, "capacity": CapacityMemory(**data["capacity"])})
+    capacity, load = dict(data["capacity"]), dict(data.get("load", {}))
+    capacity["levels"] = tuple(Level(**level) for level in capacity.get("levels", ()))
+    for name, size in (("samples", 2), ("said", 3)):
+        load[name] = tuple(_row(row, size) for row in load.get(name, ()))
+    return GroupMemory(**{**data, "needs": needs, "capacity": CapacityMemory(**capacity), "load": LoadMemory(**load)})
+
+
+def _row(row: Sequence[float], size: int) -> Any:
+    if len(row) != size:
+        raise ValueError(
+            f"scaling memory is damaged (a row of {len(row)} numbers, not {size}); start with an empty one"
+        )
+    return tuple(float(value) for value in row)

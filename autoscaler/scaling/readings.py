@@ -46,6 +46,11 @@ class Readings:
     queue_time_s: float | None = None
 
     @property
+    def in_flight(self) -> float | None:
+        """Requests in all engines; None unless every READY replica was heard."""
+        return self.running + self.waiting + self.deferred if self.complete else None
+
+    @property
     def complete(self) -> bool:
         """Whether every READY replica was heard, and there is one."""
         return 0 < self.ready == self.heard

@@ -13,6 +13,7 @@ from autoscaler.scaling.capacity import Capacity
 from autoscaler.scaling.memory import GroupMemory
 from autoscaler.scaling.readings import Readings
 from autoscaler.scaling.schedule import Bounds
+from autoscaler.scaling.trend import LoadMemory, upper
 from autoscaler.scaling.view import GroupDemand
 
 
@@ -98,12 +99,46 @@ class Scene:
         return math.ceil(self.wanted_adapters / self.slots)
 
     @property
+    def lead_s(self) -> float:
+        """How far ahead growth has to look."""
+        return lead_s(self.policy)
+
+    @property
+    def thrashes(self) -> bool:
+        """Whether adapters thrash and users feel it: loads that delay nobody are a matter of placement alone."""
+        if self.cause is not Cause.THRASH:
+            return False
+        seen, readings = self.readings.ttft_mean_s, self.readings
+        late = seen is None or seen > self.ttft_target_s / 2
+        return late or readings.waiting + readings.deferred > self.policy.scaling.queue_per_replica * readings.heard
+
+    @property
+    def line(self) -> LoadMemory | None:
+        """The load's own line, where it is of this tick and foresees better than the forecast; else None."""
+        load = self.memory.load
+        current = bool(load.samples) and load.samples[-1][0] == self.now_s
+        return load if current and not load.forecast_serves else None
+
+    def load_ahead(self, ahead_s: float, forecast: Signal) -> tuple[Signal, str]:
+        """Load `ahead_s` from now, upper band, and by what: the forecast, or the line of the last minutes."""
+        line = self.line
+        by_line = None if line is None else upper(line, ahead_s)
+        if by_line is None:
+            return forecast, "upper band"
+        return Fresh(by_line), f"the last minutes' trend, {ahead_s:.0f} s on"
+
+    @property
     def usable_tokens_per_s(self) -> Signal:
         """What demand may fill of one replica; Missing where capacity was never stated or measured."""
         capacity = self.capacity.tokens_per_s
         if isinstance(capacity, Missing):
             return capacity
         return Fresh(capacity.value * self.utilisation)
+
+
+def lead_s(policy: FleetPolicy) -> float:
+    """From now until a replica asked for in the next tick serves; rates are half a window old."""
+    return policy.scaling.startup_s + policy.tick_interval_s + policy.signals.window_s / 2
 
 
 def no_requests(demand: GroupDemand) -> bool:

@@ -9,10 +9,10 @@ the ring's budget of moves allows it. Worked numbers: 5 replicas at KV .5 become
 from __future__ import annotations
 
 from autoscaler.domain.decisions import Reason, Step
-from autoscaler.domain.diagnosis import Cause
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.policy.words import SlotShortage
 from autoscaler.scaling.scene import Scene
+from autoscaler.scaling.trend import level
 
 
 def signals(scene: Scene, n: int) -> Step | None:
@@ -26,7 +26,7 @@ def signals(scene: Scene, n: int) -> Step | None:
 
 def thrash(scene: Scene, n: int) -> Step | None:
     """Fewer replicas would hold the same adapters in fewer slots."""
-    if scene.cause is not Cause.THRASH:
+    if not scene.thrashes:
         return None
     return _keep(scene, Reason.THRASH_NOT_SATURATION, "adapters thrash; fewer replicas would have fewer slots")
 
@@ -44,12 +44,14 @@ def load(scene: Scene, n: int) -> Step | None:
         return None
     n = max(1, n - scene.readings.failed)
     scaling, readings = scene.policy.scaling, scene.readings
-    room = 1.0 - scaling.scale_in.margin_ratio
+    margin = scaling.scale_in.margin_ratio
+    room = 1.0 - (margin / 2 if _under_way(scene, n) else margin)
     measured = isinstance(scene.capacity.tokens_per_s, Fresh)
-    kv_room = room if measured else room / 2  # compute was never measured: KV use stands in for it, twice as strict
+    # Compute was never measured: KV use stands in for it, twice as strict, and the batch, four times as strict.
+    kv_room, batch_room = (room, room) if measured else (room / 2, room / 4)
     checks = [
         ("waiting requests per replica", readings.waiting / n, scaling.queue_per_replica * room),
-        ("running requests per replica", readings.running / n, readings.most_running * room),
+        ("running requests per replica", readings.running / n, readings.most_running * batch_room),
         ("KV use", readings.kv_usage / n, scaling.kv_usage_ratio * kv_room),
         ("seconds of wait", _wait_s(scene), scene.ttft_target_s),
     ]
@@ -57,7 +59,8 @@ def load(scene: Scene, n: int) -> Step | None:
     if isinstance(usable, Fresh):
         now = scene.demand.now_tokens_per_s
         demand = now.value if isinstance(now, Fresh) else None
-        seen = [x for x in (readings.tokens_per_s, demand) if x is not None]
+        line = scene.line
+        seen = [x for x in (readings.tokens_per_s, demand if line is None else level(line)) if x is not None]
         checks.append(("tokens/s per replica", max(seen) / n if seen else None, usable.value * room))
     for name, value, limit in checks:
         if value is not None and value > limit:
@@ -77,14 +80,18 @@ def adapter_slots(scene: Scene, n: int) -> Step | None:
 def horizon(scene: Scene, n: int) -> Step | None:
     """The forecast's upper band over the scale-in horizon fits n."""
     demand, usable = scene.demand.horizon_tokens_per_s, scene.usable_tokens_per_s
+    stated, span = scene.policy.scaling.scale_in.horizon_s, scene.policy.scaling.scale_in_horizon_s
+    by = scene.demand.horizon_by
     if scene.asleep:
         return None
     if isinstance(demand, Missing):
         return None if scene.idle else _keep(scene, Reason.SIGNALS_MISSING, f"no forecast ({demand.why})")
-    if isinstance(usable, Missing) or demand.value <= usable.value * n:
+    if stated is None and not by:
+        # Where nobody stated a horizon, whoever foresees better speaks; a season that has proven itself always does.
+        demand, by = scene.load_ahead(span, demand)
+    if isinstance(usable, Missing) or isinstance(demand, Missing) or demand.value <= usable.value * n:
         return None
-    span = scene.policy.scaling.scale_in.horizon_s
-    by = f" ({scene.demand.horizon_by})" if scene.demand.horizon_by else ""
+    by = f" ({by})" if by else ""
     text = f"{demand.value:.4g} tokens/s within {span:.0f} s{by} do not fit {n} replicas of {usable.value:.4g}"
     return _keep(scene, Reason.FORECAST_DEMAND, text)
 
@@ -105,7 +112,12 @@ def stabilised(scene: Scene, n: int) -> Step | None:
 
 
 def churn(scene: Scene, n: int) -> Step | None:
-    """The ring's budget of moves and the hour's changes allow it; shrinking may use half of the changes."""
+    """The ring's budget of moves and the hour's changes allow it; shrinking may use half of the changes.
+
+    What has begun is brought to its end: taking a departure back costs the same moves again.
+    """
+    if _under_way(scene, n):
+        return None
     if not scene.churn_left:
         return _keep(scene, Reason.CHURN_BUDGET, "the ring's budget of moves is spent")
     if scene.changes_left <= scene.policy.budget.max_changes_per_hour // 2:
@@ -127,6 +139,12 @@ def shrink(scene: Scene, recommended: int) -> tuple[Step, ...]:
             limited = (Step(Reason.STEP_LIMIT, n, f"at most {step} fewer in a tick"),) if n > recommended else ()
             return (*limited, _fits(scene, n))
     return () if held is None else (held,)
+
+
+def _under_way(scene: Scene, n: int) -> bool:
+    """Whether the last tick decided on as few, and the replica has not gone yet."""
+    desired = scene.memory.desired
+    return desired is not None and desired <= n < scene.current
 
 
 def _fits(scene: Scene, n: int) -> Step:

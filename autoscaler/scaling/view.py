@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from autoscaler.domain.decisions import Condition, ScaleDecision
 from autoscaler.domain.diagnosis import Diagnosis
 from autoscaler.domain.fleet import Group, Replica
-from autoscaler.domain.signals import UNSEEN, Signal
+from autoscaler.domain.signals import UNSEEN, Fresh, Signal
 from autoscaler.scaling.capacity import Capacity
 
 
@@ -17,9 +17,10 @@ class GroupDemand:
     """What one group's tenants ask for, with the tiers of this tick. Tokens are prompt plus completion tokens.
 
     Attributes:
-        now_tokens_per_s: pooled upper band over the look-ahead of growth (`scaling.startup`).
+        now_tokens_per_s: pooled upper band of the forecast over the look-ahead of growth (`scaling.startup`).
         horizon_tokens_per_s: pooled upper band over `scaleIn.horizon`.
         requests_per_s: what routers saw over the last window; a `Fresh` zero is trusted to be no traffic.
+        seen_tokens_per_s: of the answers that ended in it.
         horizon_by: what set `horizon_tokens_per_s` where it is not tenants' forecasts, for the trail.
     """
 
@@ -27,6 +28,14 @@ class GroupDemand:
     horizon_tokens_per_s: Signal = UNSEEN
     requests_per_s: Signal = UNSEEN
     horizon_by: str = ""
+    seen_tokens_per_s: Signal = UNSEEN
+
+    @property
+    def tokens_per_request(self) -> float:
+        """Of the requests seen; 0 where there were none."""
+        tokens, requests = self.seen_tokens_per_s, self.requests_per_s
+        known = isinstance(tokens, Fresh) and isinstance(requests, Fresh) and requests.value > 0
+        return tokens.value / requests.value if known else 0.0  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True, slots=True)

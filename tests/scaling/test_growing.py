@@ -52,8 +52,8 @@ def test_the_highest_need_wins_and_its_reason_is_told():
 
 
 def test_growth_is_limited_to_the_step():
-    got = warm(4, replicas(4, signals(waiting=50)))
-    assert (got.recommended, got.desired, got.reason) == (40, 8, Reason.STEP_LIMIT)
+    got = warm(5, replicas(5, signals(waiting=50)))
+    assert (got.recommended, got.desired, got.reason) == (10, 9, Reason.STEP_LIMIT)
 
 
 def test_growth_stops_at_the_maximum():
@@ -91,7 +91,7 @@ def test_slow_first_tokens_from_thrash_ask_for_nothing():
 def test_replicas_without_a_machine_stop_growth():
     seen = replicas(4, signals(waiting=20)) + replicas(2, SILENT, state=ReplicaState.PENDING, first=4)
     got = warm(6, seen)
-    assert (got.recommended, got.desired, got.reason) == (16, 6, Reason.PENDING_REPLICAS)
+    assert (got.recommended, got.desired, got.reason) == (8, 6, Reason.PENDING_REPLICAS)
 
 
 def test_starting_replicas_stop_growth_by_pressure():
@@ -101,10 +101,10 @@ def test_starting_replicas_stop_growth_by_pressure():
 
 
 def test_a_first_answer_of_one_more_does_not_stand_while_the_queue_grows():
-    """4 serve, 1 starts, 16 are needed: 6 for now, half as many again as serve; then it waits for them."""
+    """4 serve, 1 starts, 8 are needed: 6 for now, half as many again as serve; then it waits for them."""
     ready, coming = replicas(4, signals(waiting=20)), replicas(1, SILENT, state=ReplicaState.STARTING, first=4)
     got = warm(5, ready + coming)
-    assert (got.recommended, got.desired, got.reason) == (16, 6, Reason.PENDING_REPLICAS)
+    assert (got.recommended, got.desired, got.reason) == (8, 6, Reason.PENDING_REPLICAS)
     assert "6 for now" in got.trail[-1].message
     then = warm(6, ready + coming + replicas(1, SILENT, state=ReplicaState.STARTING, first=5))
     assert then.desired == 6

@@ -60,7 +60,8 @@ def test_without_measured_compute_kv_use_counts_twice():
 
 
 def test_demand_forecast_within_the_horizon_keeps_the_replica():
-    got = warm(5, replicas(5, CALM), demand(1000.0, horizon=3000.0))
+    told = policy(scale_in={"horizon_s": 3600.0})
+    got = warm(5, replicas(5, CALM), demand(1000.0, horizon=3000.0), told=told)
     assert (got.desired, got.reason) == (5, Reason.FORECAST_DEMAND)
     assert "3000 tokens/s within 3600 s do not fit 4 replicas of 700" in got.trail[-1].message
 
