@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from autoscaler.api.auth import Principal, Role
+from autoscaler.api.auth import Principal, Role, TokenTable
 from autoscaler.api.parts import SharedStores
 from autoscaler.cli.errors import UsageError
 from autoscaler.cli.platforms import BuiltFleet, FleetContext, Instance
-from autoscaler.cli.service import RousedClock, instance_name
+from autoscaler.cli.service import RousedClock, instance_name, make_token, table_of
 from autoscaler.cli.settings import Settings
 from autoscaler.cli.sources import FollowingSource
 from autoscaler.connectors.engines.client import EngineSettings, HttpEngines
@@ -38,6 +38,7 @@ from autoscaler.connectors.kubernetes.reporting import Reporter
 from autoscaler.connectors.kubernetes.state import ClusterDecisions, ConfigMapState
 from autoscaler.connectors.kubernetes.targets import GroupTarget
 from autoscaler.connectors.kubernetes.tier_overrides import TierOverrides
+from autoscaler.connectors.kubernetes.tokens import shared_tokens
 from autoscaler.connectors.routers.fanout import Publishers
 from autoscaler.connectors.routers.hub import RingHub
 from autoscaler.controller.observe import World
@@ -73,8 +74,24 @@ async def join(
     stack.callback(overrides.close)
     await asyncio.to_thread(overrides.first)
     shared = SharedStores(overrides, ClusterDecisions(), audit, NotedProposals(notes), NotedDetachments(notes))
-    reviewed = settings.kubernetes.token_review
-    return Instance(lease, shared, ReviewedTokens(ClusterAccess(cluster, namespace), fleets) if reviewed else None)
+    if settings.kubernetes.token_review:
+        return Instance(lease, shared, ReviewedTokens(ClusterAccess(cluster, namespace), fleets))
+    if settings.tokens is not None:
+        return Instance(lease, shared)
+    return Instance(lease, shared, await asyncio.to_thread(_shared_tokens, cluster, namespace, f"{name}-tokens"))
+
+
+def _shared_tokens(cluster: Cluster, namespace: str, name: str) -> TokenTable | None:
+    """Those of all instances, where the chart has made a place for them."""
+    try:
+        found = shared_tokens(cluster, namespace, name, [r.name.lower() for r in Role], lambda: make_token()[0])
+    except TemporaryError as error:
+        _log.warning("tokens are of this process only: %s", error)
+        return None
+    if found is None:
+        return None
+    _log.info("tokens `operator` and `reader` are in the Secret %s/%s", namespace, name)
+    return table_of(found)
 
 
 class ReviewedTokens:

@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -91,17 +91,20 @@ class RousedClock:
 
 def make_token() -> tuple[str, str]:
     """A new bearer token, and the SHA-256 that is kept of it."""
-    token = secrets.token_urlsafe(24)
+    token = secrets.token_hex(20)  # no letter of it looks like an option to a command line
     return token, hashlib.sha256(token.encode()).hexdigest()
 
 
 def printed_tokens() -> tuple[dict[Role, str], TokenTable]:
     """A token for each role, good for this process, to be printed once; there is never a default password."""
-    tokens, entries = {}, []
-    for role in Role:
-        tokens[role], digest = make_token()
-        entries.append((digest, Principal(f"local-{role.name.lower()}", role)))
-    return tokens, TokenTable(entries)
+    tokens = {role: make_token()[0] for role in Role}
+    return tokens, table_of({role.name.lower(): token for role, token in tokens.items()})
+
+
+def table_of(tokens: Mapping[str, str]) -> TokenTable:
+    """Who has which token, by the lower-case name of the role."""
+    entries = ((hashlib.sha256(tokens[r.name.lower()].encode()).hexdigest(), r) for r in Role)
+    return TokenTable((digest, Principal(f"local-{role.name.lower()}", role)) for digest, role in entries)
 
 
 def instance_name() -> str:

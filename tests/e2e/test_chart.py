@@ -107,7 +107,7 @@ def rights(manifests: list[dict[str, Any]]) -> set[tuple[str, str]]:
     return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
 
 
-OWN = {("leases", "update"), ("configmaps", "update")}
+OWN = {("leases", "update"), ("configmaps", "update"), ("secrets", "update")}
 READS = {"get", "list", "watch"}
 
 
@@ -117,7 +117,8 @@ def test_advice_may_change_nothing_but_its_own_lease_and_state(tmp_path: Path) -
     named = [
         r.get("resourceNames") for role in of_kind(manifests, "Role") for r in role["rules"] if "update" in r["verbs"]
     ]
-    assert named == [["release"], ["chat-ring", "chat-state", "chat-loads", "chat-routers", "release-operators"]]
+    state = ["chat-ring", "chat-state", "chat-loads", "chat-routers", "release-operators"]
+    assert named == [["release"], state, ["release-tokens"]]
     assert not of_kind(manifests, "ClusterRole")
 
 
@@ -140,6 +141,13 @@ def test_advice_may_change_nothing_but_its_own_lease_and_state(tmp_path: Path) -
 def test_each_right_gives_what_it_says(right: str, gives: set[tuple[str, str]], tmp_path: Path) -> None:
     advice = rights(rendered(tmp_path, VALUES["advice"]))
     assert rights(rendered(tmp_path, {"policies": CHAT, "rbac": {right: True}})) - advice == gives
+
+
+def test_tokens_are_kept_only_where_nobody_else_says_whose_one_is(tmp_path: Path) -> None:
+    for told in ({"tokensSecret": "mine"}, {"rbac": {"authDelegator": True}}):
+        manifests = rendered(tmp_path, {"policies": CHAT, **told})
+        assert not of_kind(manifests, "Secret")
+        assert ("secrets", "get") not in rights(manifests)
 
 
 def test_a_right_beyond_the_namespace_is_bound_only_where_callers_are_to_be_asked_for(tmp_path: Path) -> None:

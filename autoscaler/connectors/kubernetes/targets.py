@@ -51,7 +51,7 @@ class FollowedTarget:
     def __init__(self, cluster: Cluster, target: GroupTarget, leaving: Callable[[], None] = lambda: None) -> None:
         """`leaving` is called, by another thread, when somebody else begins to take a pod away."""
         self.target = target
-        self._leaving, self._going = leaving, ""
+        self._leaving = leaving
         self.missing_kind = ""
         self._cluster = cluster
         self._path = ""
@@ -149,10 +149,8 @@ class FollowedTarget:
         if before is not None:
             before.close()
 
-    def _look(self, pod: Json) -> None:
-        """A pod on its way out is told once: its last events come one after the other."""
-        if taken_by_others(pod) and pod["metadata"]["uid"] != self._going:
-            self._going = pod["metadata"]["uid"]
+    def _look(self, before: Json | None, pod: Json) -> None:
+        if taken_by_others(pod) and not (before is not None and taken_by_others(before)):
             self._leaving()
 
 

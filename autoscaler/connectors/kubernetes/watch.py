@@ -18,7 +18,7 @@ from autoscaler.ports import PermanentError, TemporaryError
 _log = logging.getLogger(__name__)
 _PAGE = 500
 _WATCH_S = 240  # the server ends a watch after so long
-_SILENCE_S = 90.0  # bookmarks come about once a minute: a watch without a byte for longer is a dead connection
+_SILENCE_S = 90.0  # bookmarks come about once a minute, of kinds that ever had an event: the rest is quiet, or dead
 _BACKOFF_S = (0.2, 10.0)  # first and longest wait after a failure
 
 
@@ -33,7 +33,7 @@ class Watched:
         path: of the collection.
         selectors: `labelSelector` or `fieldSelector`.
         stale_s: how long without a working watch `objects` still answers.
-        told: called, by the watch's thread, with each object that has changed.
+        told: called, by the watch's thread, with each object as it was (None: it is new) and as it has become.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Watched:
         cluster: Cluster,
         path: str,
         stale_s: float = 10.0,
-        told: Callable[[Json], None] = lambda found: None,
+        told: Callable[[Json | None, Json], None] = lambda before, found: None,
         **selectors: str,
     ) -> None:
         self.path, self.selectors, self._told = path, selectors, told
@@ -148,6 +148,8 @@ class Watched:
         try:
             for line in _lines(self._answer):
                 self._take(json.loads(line))
+        except urllib3.exceptions.ReadTimeoutError:
+            return  # the next watch tells whether the connection was dead
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise TemporaryError(f"the watch of {self.path} broke off: {error}") from error
         finally:
@@ -163,8 +165,9 @@ class Watched:
         if kind == "DELETED":
             self._objects.pop(found["metadata"]["name"], None)
         elif kind != "BOOKMARK":
+            before = self._objects.get(found["metadata"]["name"])
             self._objects[found["metadata"]["name"]] = found
-            self._told(found)
+            self._told(before, found)
 
 
 def _lines(answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:

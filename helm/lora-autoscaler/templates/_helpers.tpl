@@ -27,6 +27,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{/* Whether nobody else says whose a token is, and the account may keep some. */}}
+{{- define "lora-autoscaler.makesTokens" -}}
+{{ and .Values.rbac.create (not .Values.tokensSecret) (not .Values.rbac.authDelegator) }}
+{{- end -}}
+
 {{- define "lora-autoscaler.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}

@@ -133,7 +133,8 @@ def policy(pods_count: int, tenants: int, tick: str) -> dict[str, Any]:
         "groups": {"warm": {"target": {"name": "warm"}, "minReplicas": pods_count, "maxReplicas": pods_count},
                    "hot": "none"},
         "budget": {"maxReplicasTotal": pods_count},
-        "engine": {"loading": {"parallelPerReplica": 8}},
+        # One server answers for every engine: more at once would only wait in it, beyond the time of a load.
+        "engine": {"loading": {"parallelPerReplica": 1}},
         "forecast": {"history": "0s", "learned": False},
     }  # fmt: skip
     meta = {"name": "fleet"}

@@ -1,5 +1,6 @@
 """`helm install` starts the controller with the chart's own account, and no more rights than its values give."""
 
+import base64
 import json
 import subprocess
 import sys
@@ -57,18 +58,13 @@ class ControllerImage:
         words[0] = str(Path(sys.executable).with_name(words[0]))
         for inside, outside in mounts.items():
             words = [outside + word.removeprefix(inside) if word.startswith(inside) else word for word in words]
-        self.last = Server("controller", words, folder, lambda: True).launch()
-        return self.last
+        return Server("controller", words, folder, lambda: True).launch()
 
 
 @pytest.fixture
-def image(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> ControllerImage:
-    return ControllerImage(control_plane, namespace, tmp_path)
-
-
-@pytest.fixture
-def installed(control_plane: ControlPlane, namespace: str, image: ControllerImage) -> Iterator[FleetUnderTest]:
-    with FleetUnderTest(control_plane, namespace, programs={"lora-autoscaler:0.1.0": image}) as running:
+def installed(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[FleetUnderTest]:
+    programs = {"lora-autoscaler:0.1.0": ControllerImage(control_plane, namespace, tmp_path)}
+    with FleetUnderTest(control_plane, namespace, programs=programs) as running:
         yield running
 
 
@@ -128,7 +124,7 @@ def test_advice_changes_nothing_and_enforcing_needs_the_right(
 
 
 def test_an_uninstall_under_traffic_costs_no_request_and_keeps_no_new_pod_waiting(
-    installed: FleetUnderTest, image: ControllerImage, control_plane: ControlPlane, namespace: str, tmp_path: Path
+    installed: FleetUnderTest, control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     def uninstall() -> None:
         helm("uninstall", RELEASE, "--namespace", namespace, kubeconfig=control_plane.kubeconfig)
@@ -152,7 +148,7 @@ def test_an_uninstall_under_traffic_costs_no_request_and_keeps_no_new_pod_waitin
         envoy, url = router(tmp_path / "envoy", [(address, DISCOVERY)])
         with envoy, Clients(url) as clients:
             wait_until("requests are answered", lambda: clients.ended["200"] > 20)
-            with pytest.raises(CommandFailedError, match="pre-delete"):
+            with pytest.raises(CommandFailedError, match="lora-may-go"):
                 uninstall()
             installed.without_gate()
             others = rings.wait(
@@ -161,7 +157,8 @@ def test_an_uninstall_under_traffic_costs_no_request_and_keeps_no_new_pod_waitin
                 180,
             )
             wait_until("the others are gone", lambda: len(installed.pods()) == 3, 60)
-            operator = image.last.log.read_text().split("tokens of this process: operator ")[-1].split()[0]
+            secret = installed.core.read_namespaced_secret(f"{RELEASE}-tokens", namespace).data
+            operator = base64.b64decode(secret["operator"]).decode()
             words = ("detach", "--server", f"http://{address}:8080", "--fleet", "fleet", "--reason", "uninstalling")
             program = str(Path(sys.executable).with_name("lora-autoscaler"))
             subprocess.run([program, *words, "--token", operator], check=True, capture_output=True, timeout=60)

@@ -280,7 +280,7 @@ def test_a_cold_group_sleeps_until_the_first_request_and_again_after_the_last(
                 rings.wait("a cold pod serves", lambda ring: bool(ring.cold), 90)
             ended(clients)
             wait_until("it sleeps again", lambda: not cold.pods(), 120)
-            assert not rings.now().cold
+            rings.wait("nobody is sent there", lambda ring: not ring.cold)
             with Clients(url, ["a00"]) as clients:
                 wait_until("it is served while nobody is awake", lambda: clients.ended["200"] > 3)
             ended(clients)
