@@ -11,6 +11,7 @@ from typing import Any
 from autoscaler.diagnosis import DiagnosisMemory
 from autoscaler.planner.demand import DemandMemory
 from autoscaler.planner.departures import Departure
+from autoscaler.planner.shapes import misfit
 from autoscaler.ring import Choice, Placement, RingSnapshot, SlotTable
 from autoscaler.scaling import ScalingMemory
 from autoscaler.tiering import TieringMemory
@@ -106,12 +107,12 @@ def restored(text: str) -> PlannerMemory:
                 "run the release that wrote it, or delete it: the controller then starts cautiously"
             )
         ring = data["ring"]
-        return PlannerMemory(
+        found = PlannerMemory(
             tiering=TieringMemory.from_json(data["tiering"]),
             scaling=ScalingMemory.from_json(data["scaling"]),
             ring=RingMemory(
                 epoch_floor=int(ring["epoch"]),
-                saved=ring["placement"],
+                saved=None if ring["placement"] is None else _placement(ring["placement"]),
                 choice=None if ring["choice"] is None else Choice(ring["choice"]),
                 slots=SlotTable.from_state(ring["slots"]),
                 joining_since_s=ring["joining_since_s"],
@@ -120,7 +121,21 @@ def restored(text: str) -> PlannerMemory:
                 budget_at_s=ring["budget_at_s"],
             ),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+        wrong = misfit(found.scaling, "scaling") or misfit(found.ring, "ring")
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(
             f"the checkpoint is damaged ({error!r}); the controller starts cautiously without it"
         ) from error
+    if wrong is not None:
+        raise ValueError(f"the checkpoint is damaged ({wrong}); the controller starts cautiously without it")
+    return found
+
+
+def _placement(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A placement's saved state, if it is one. Raises TypeError."""
+    replication, slots, exceptions = data["replication"], data["slots"], data["exceptions"]
+    known = {slot for slot in slots if isinstance(slot, str)}
+    owners = [owner for listed in exceptions.values() for owner in listed]
+    if type(replication) is not int or replication < 1 or len(known) != len(slots) or not known.issuperset(owners):
+        raise TypeError("its placement names slots that it does not have, or is none")
+    return {"replication": replication, "slots": slots, "exceptions": exceptions}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from autoscaler.api.problems import ProblemError
 from autoscaler.cli.settings import Settings, parse_credentials, parse_settings
 from autoscaler.connectors.engines import answers
 from autoscaler.connectors.kubernetes import readings
-from autoscaler.planner import PlannerMemory, checkpoint, restored
+from autoscaler.planner import PlannerMemory, checkpoint, plan, restored
 from autoscaler.policy.catalogue import parse_catalogue
 from tests.planner.world import policy
 from tests.scenarios.faults import started
@@ -58,6 +59,23 @@ def test_a_damaged_checkpoint_is_read_or_refused_and_never_half_taken(place: tup
     except ValueError:
         return
     assert isinstance(found, PlannerMemory)
+
+
+@pytest.mark.parametrize("value", [None, "x", True, [], {}, ["x"], {"x": 1}, math.nan, -1, 1e300], ids=ascii)
+def test_no_plan_breaks_on_a_checkpoint_whose_fields_hold_something_else(value: Any):
+    """Each number and text of the state in turn: refused, or a plan is made from it, and another from that one."""
+    world = started()
+    seen = world.observe()
+    refused = 0
+    for place in PLACES:
+        try:
+            found = restored(json.dumps(_with(KEPT, place, value)))
+        except ValueError:
+            refused += 1
+            continue
+        _, after = plan(seen, found, world.policy)
+        plan(replace(seen, now_s=seen.now_s + 15), after, world.policy)
+    assert refused > len(PLACES) / 5
 
 
 @BOUNDED
