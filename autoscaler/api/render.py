@@ -261,7 +261,7 @@ def adapter_thrash(view: FleetView) -> list[Json]:
 
 
 def pushed_out(view: FleetView) -> list[Json]:
-    """Adapters that others push out of adapter slots or memory, the most often first, at most 40."""
+    """Adapters that others push out of adapter slots or memory, the most often first; bounded."""
     catalogue = view.observation.catalogue
     return [
         {

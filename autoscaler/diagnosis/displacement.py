@@ -19,7 +19,7 @@ from autoscaler.domain.fleet import Replica, ReplicaState
 from autoscaler.domain.observation import Floats, Ints, Observation
 from autoscaler.domain.signals import Fresh
 
-MOST_TOLD = 40  # a page of them; who pushes out whom is worked out for these alone
+MOST_TOLD = 24  # a page of them; who pushes out whom is worked out for these alone
 WELL_CURED = 0.1  # of the loads that may stay for a number of slots to be called a cure
 RAREST_PER_HOUR = 0.5
 _HOUR_S = 3600.0
@@ -100,8 +100,9 @@ def _of_slots(seen: Competition, often: Ints) -> list[PushedOut]:
             others = max(float(on_replica[replica] - seen.loads[row]), 1e-300)
             by[seen.adapter[theirs]] += seen.loads[row] * seen.loads[theirs] / others
         by[adapter] = 0.0
-        first = np.argsort(-by, kind="stable")[:MOST_NAMED_BY]
-        total = float(by.sum())
+        known = np.flatnonzero(by)
+        first = known[np.argsort(-by[known], kind="stable")[:MOST_NAMED_BY]]
+        total = float(by[known].sum())
         where = seen.replica[rows[np.argsort(-seen.loads[rows], kind="stable")]].tolist()
         out.append(
             PushedOut(
@@ -109,7 +110,7 @@ def _of_slots(seen: Competition, often: Ints) -> list[PushedOut]:
                 Basis.COUNTED if all(seen.counted[r] for r in where) else Basis.ESTIMATED,
                 float(seen.loads[rows].sum()) * _HOUR_S, float(seen.rates[rows].sum()) * _HOUR_S,
                 tuple(seen.replicas[r].id for r in where),
-                tuple((seen.adapters[j], float(by[j]) / total) for j in first.tolist() if by[j] > 0),
+                tuple((seen.adapters[j], float(by[j]) / total) for j in first.tolist()),
                 (float(on_replica[where].sum()) * _HOUR_S, after * _HOUR_S),
             )
         )  # fmt: skip
