@@ -3,9 +3,9 @@
 An adapter that is asked for `r` times a second and was used last more than `T` seconds ago is gone: those that came
 since pushed it out. `T` is the one time in which as many different adapters are asked for as there are slots (Che, Tung
 and Wang, "Hierarchical Web Caching Systems", 2002): sum(1 - exp(-r T)) = slots. Each adapter is then loaded, and pushed
-out, r exp(-r T) times a second. It is an estimate: engines that gather an adapter's requests while they wait for its slot
-load less often, and adapters that push each other out within one batch are loaded more often, three times in the
-demo's deep thrash (28,000 an hour estimated, 93,000 counted). Where engines count their loads, the count goes before it.
+out, r exp(-r T) times a second. It is an estimate: engines that gather an adapter's requests while they wait for its
+slot load less often, and adapters that push each other out within one batch are loaded more often, three times in the
+demo's deep thrash (28,000 an hour estimated, 93,000 counted). Where engines count their loads, the count goes first.
 """
 
 from __future__ import annotations
