@@ -13,6 +13,7 @@ from autoscaler.connectors.kubernetes.cluster import Cluster, GoneError, Json, c
 from autoscaler.connectors.kubernetes.readings import GATE, blocked, scaled_by
 from autoscaler.connectors.kubernetes.targets import GroupTarget
 from autoscaler.connectors.kubernetes.tier_overrides import collection
+from autoscaler.domain.fleet import Tier
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.words import Actuation, HotSource, Mode
 from autoscaler.ports import PermanentError, TemporaryError
@@ -119,6 +120,9 @@ def _create(cluster: Cluster, path: str) -> tuple[str, ...]:
     return ()
 
 
+_HOT = "for hot groups, which `groups.hot: none` does without: `rbac.hotGroups.create`"
+
+
 def _fleet_rights(
     cluster: Cluster, policy: FleetPolicy, namespace: str, held: tuple[GroupTarget, ...], *, gated: bool
 ) -> list[tuple[Right, str]]:
@@ -139,6 +143,9 @@ def _fleet_rights(
         hot = policy.groups.hot
         if acts and hot is not None and hot.source is HotSource.DECLARED and not target.group:
             made.append(((group, resource, "patch", target.namespace, ""), "`rbac.declaredHotGroups`"))
+        if acts and hot is not None and hot.source is HotSource.TEMPLATE and target.tier is Tier.WARM:
+            verbs = ("create", "update", "delete")
+            made += [(("apps", "deployments", v, target.namespace, ""), _HOT) for v in verbs]
     return list(dict.fromkeys(made))
 
 

@@ -89,7 +89,7 @@ class TestTargets:
         await asyncio.to_thread(fleet.wait_ready, 5)
         assert not left
         await asyncio.to_thread(fleet.scale, 3)
-        await asyncio.to_thread(fleet.wait_ready, 3)
+        victim = (await asyncio.to_thread(fleet.wait_ready, 3))[0].metadata.name
         await asyncio.to_thread(wait_until, "a pod that was not marked to go is told", lambda: len(left) == 1)
         assert isinstance(await actuator.apply(Shrink(WARM, 2, (victim,))), Applied)
         stay = await asyncio.to_thread(fleet.wait_ready, 2)

@@ -94,6 +94,7 @@ def test_advice_changes_nothing_and_enforcing_needs_the_right(
         return kubectl(*words, kubeconfig=control_plane.kubeconfig).strip() == "1"
 
     ring = ("get", "configmap", "fleet-ring", "-n", namespace, "-o", "json")
+    secret = ("get", "secret", f"{RELEASE}-tokens", "-n", namespace, "-o", "jsonpath={.data}")
 
     def objects(kinds: str) -> set[str]:
         words = ("get", kinds, "-n", namespace, "-o", "name")
@@ -109,6 +110,8 @@ def test_advice_changes_nothing_and_enforcing_needs_the_right(
     wait_until("the controller is ready", up, 90)
     assert still(4, lambda: len(installed.pods()) == 2), "the policy asks for 3, and advice does nothing"
     assert "data" not in json.loads(kubectl(*ring, kubeconfig=control_plane.kubeconfig)), "no ring was published"
+    tokens = kubectl(*secret, kubeconfig=control_plane.kubeconfig)
+    assert json.loads(tokens).keys() == {"operator", "reader"}
 
     release("upgrade", control_plane, namespace, tmp_path, "enforce", scale=True, slots=True, crds=True, events=True)
     kubectl("rollout", "restart", f"deployment/{RELEASE}", "-n", namespace, kubeconfig=control_plane.kubeconfig)
@@ -118,6 +121,7 @@ def test_advice_changes_nothing_and_enforcing_needs_the_right(
     helm("rollback", RELEASE, "1", "--namespace", namespace, kubeconfig=control_plane.kubeconfig)
     kept = json.loads(kubectl(*ring, kubeconfig=control_plane.kubeconfig))["data"]
     assert "ring.json" in kept, "a rollback leaves the state as it is"
+    assert kubectl(*secret, kubeconfig=control_plane.kubeconfig) == tokens
     helm("uninstall", RELEASE, "--namespace", namespace, kubeconfig=control_plane.kubeconfig)
     wait_until("nothing of it is left", lambda: objects(everything) - before == {"deployment.apps/warm"})
     assert len(installed.ready()) == 3

@@ -134,6 +134,9 @@ def test_kubectl_and_rest_are_one_and_every_instance_knows_it(
     controller.wants(policy(2, 2)).start()
     kubectl("create", "-f", "-", kubeconfig=ann, stdin=override(namespace, tier="cold"))
     wait_until("it is in force", lambda: shown(namespace, ann)["a00"][4:6] == ["True", "InForce"])
+    described = kubectl("describe", "tieroverride", "launch", "-n", namespace, kubeconfig=ann)
+    assert "InForce" in described
+    assert "a00 is cold until" in described
     words = ("describe", "deployment", "warm", "-n", namespace)
     wait_until("it is told on the target", lambda: "tenant/a00 warm -> cold" in kubectl(*words, kubeconfig=account))
     listed = controller.ask("/v1/fleets/fleet/overrides")["items"]
