@@ -98,7 +98,7 @@ def _state(settings: Settings) -> Iterator[Finding]:
 def _tokens(settings: Settings) -> Iterator[Finding]:
     if settings.tokens is None:
         yield note(
-            "tokens", "none", "two tokens are made at each start and printed",
+            "tokens", "none", "two tokens are made at each start and printed, unless the cluster knows or keeps any",
             "Set `tokens` to a file of credentials, so that they outlive a restart.",
         )  # fmt: skip
         return

@@ -206,7 +206,7 @@ class Settings:
         Either("none", FILE),
         None,
         "A file of credentials (below), read again when it changes. `none`: two tokens are made at each start and "
-        "printed.",
+        "printed; in a cluster they are kept in the Secret `<kubernetes.lease>-tokens`, where there is one.",
     )
     platform: Platform = key(Choice(Platform), Platform.LOCAL, "Where replicas run.")
     kubernetes: InCluster = section(InCluster, "With `platform: kubernetes`.")
