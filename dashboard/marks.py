@@ -69,7 +69,7 @@ CSS = """
   [data-testid="stMetricValue"] { font-size: 1.35rem; }
   .la-banner { padding: .8rem .8rem; gap: .6rem; }
   .la-table .wide { display: none; }
-  .la-bar { width: 40px; }
+  .la-bar { display: none; }
   .la-table th, .la-table td { padding-right: .5rem; }
 }
 </style>
@@ -121,7 +121,7 @@ def tier(name: str) -> str:
 def bar(ratio: float | None, text: str, kind: str = "") -> Cell:
     """A bar of 0..1 beside its number; the number alone where the ratio is unknown."""
     if ratio is None:
-        return unknown()
+        return Cell(unknown().html, "keep")
     width = min(max(ratio, 0.0), 1.0) * 100
     return Cell(
         f'<span class="la-bar {kind}" aria-hidden="true"><i style="width:{width:.0f}%"></i></span>{escape(text)}',

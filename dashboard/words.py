@@ -8,6 +8,7 @@ import zoneinfo
 from typing import Any
 
 UNKNOWN = "unknown"
+_POWER = re.compile(r"\b\d(?:\.\d+)?e\+\d{2}\b")
 
 CAUSES = {
     "none": "well",
@@ -76,6 +77,11 @@ def seconds(value: float | None) -> str:
     return f"{value:.0f} s"
 
 
+def hours(value: float) -> str:
+    """GPU-hours: `0.17`, `118.2`."""
+    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}"
+
+
 def percent(ratio: float | None) -> str:
     """`4.2 %`, `73 %`."""
     if ratio is None:
@@ -125,8 +131,8 @@ def spaced(reason: str) -> str:
 
 
 def sentence(text: str | None) -> str:
-    """First letter upper, a full stop at the end; a name such as `hot-acme` or `budget.maxTotal` stays as it is."""
-    stripped = (text or "").strip()
+    """First letter upper, a full stop at the end, `1.6e+04` as `16,000`; names such as `budget.maxTotal` stay as is."""
+    stripped = _POWER.sub(lambda power: f"{float(power[0]):,.0f}", (text or "").strip())
     if not stripped:
         return ""
     first, _, _ = stripped.partition(" ")

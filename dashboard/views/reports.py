@@ -15,7 +15,7 @@ import streamlit as st
 from dashboard import charts, marks, states
 from dashboard.api import Json
 from dashboard.scene import scene, settings
-from dashboard.words import count, plural, seconds
+from dashboard.words import count, hours, plural, seconds
 
 MOST_REPORTS = 200
 MOST_BYTES = 64 << 20
@@ -25,7 +25,7 @@ COMMAND = (
 )
 # (key, column, words); a report that lacks a key has no such column.
 _FIGURES: tuple[tuple[str, str, Any], ...] = (
-    ("gpu_hours", "GPU-hours", lambda v: f"{v:,.1f}"),
+    ("gpu_hours", "GPU-hours", hours),
     ("slo_attainment", "Within the SLO", lambda v: f"{v * 100:.1f} %"),
     ("ttft_p50_s", "TTFT p50", seconds),
     ("ttft_p99_s", "TTFT p99", seconds),
@@ -141,7 +141,7 @@ def _best(known: dict[str, Json]) -> list[str]:
     said = []
     if cost:
         least = min(cost, key=lambda n: (cost[n], n))
-        said.append(f"Fewest GPU-hours: {least}, {cost[least]:,.1f}.")
+        said.append(f"Fewest GPU-hours: {least}, {hours(cost[least])}.")
     if kept:
         most = max(sorted(kept), key=lambda n: kept[n])
         said.append(f"Most requests within the SLO: {most}, {kept[most] * 100:.1f} %.")

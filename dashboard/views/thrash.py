@@ -14,7 +14,7 @@ from dashboard.words import count, percent, plural, rate, seconds, sentence, val
 
 MOST_REPLICAS = 24
 MOST_ADAPTERS = 48
-MOST_PUSHED = 15
+MOST_PUSHED = 10
 _CURES = {"slots": "Adapter slots", "tier": "Tier", "placement": "Placement"}
 _HOLDS = {3: "holds", 2: "registered only", 1: "lacks", 0: "not its own"}
 
@@ -112,7 +112,7 @@ def _cure_row(cure: Json) -> list[str | marks.Cell]:
     return [
         _CURES.get(cure["kind"], str(cure["kind"])),
         f"{count(before)} → {count(after)}" if helps else f"{count(before)}, no fewer",
-        f"{cure['group']}: {cure['message']}.",
+        marks.Cell(marks.prose(f"{cure['group']}: {cure['message']}.")),
     ]
 
 

@@ -20,12 +20,13 @@ from typing import Any
 from playwright.sync_api import Browser
 
 from tests.dashboard.recorded_api import RecordedApi, recorded, serving
-from tests.e2e.test_dashboard import NOISY, PAGES, chromium, dashboard
+from tests.e2e.test_dashboard import NOISY, PAGES, chromium, dashboard, simulate
 
 LOOKS = 10
 PATIENCE_MS = 180_000.0
 WIDTHS = (1280, 400)
 SHOWN_ON = {"": "thrash", "adapter-thrash": "thrash", "noisy-neighbours": "noisy"}  # the others: managed
+DRAWN = ("", "tenants", "noisy-neighbours", "adapter-thrash", "decisions", "reports")
 CHOSEN = {"tenants": "&tenant=tenant-00", "decisions": "&subject=tenant/tenant-00", "cost": "&price=2.4"}
 
 
@@ -55,8 +56,8 @@ def wander(api: RecordedApi, start: dict[str, Any], rng: random.Random) -> None:
 
 
 @contextmanager
-def stage(answers: dict[str, Any], folder: Path) -> Iterator[str]:
-    """A dashboard whose server has seen some ticks."""
+def stage(answers: dict[str, Any], folder: Path, reports: Path) -> Iterator[str]:
+    """A dashboard whose server has seen some ticks, with a folder of simulator reports."""
     api = RecordedApi(answers)
     for router in api.fleet["routers"]:
         router["epoch"] = api.fleet["epoch"]
@@ -66,7 +67,7 @@ def stage(answers: dict[str, Any], folder: Path) -> Iterator[str]:
         while not over.wait(0.5):
             wander(api, start, rng)
 
-    with serving(api), dashboard(folder, int(api.url.rpartition(":")[2]), "reader") as url:
+    with serving(api), dashboard(folder, int(api.url.rpartition(":")[2]), "reader", reports=str(reports)) as url:
         ticking = threading.Thread(target=tick, daemon=True)
         ticking.start()
         try:
@@ -86,7 +87,9 @@ def picture(browser: Browser, url: str, width: int, scheme: Any, file: Path) -> 
     page.set_default_timeout(PATIENCE_MS)
     page.goto(url)
     page.locator(".la-banner, .la-table, [data-testid=stDataFrame]").first.wait_for()
-    page.wait_for_timeout(2500)  # charts draw themselves
+    if page.url.partition("?")[0].rpartition("/")[2] in DRAWN:
+        page.locator("[data-testid=stVegaLiteChart], [data-testid=stDataFrame] canvas").first.wait_for()
+    page.wait_for_timeout(4000)  # charts draw themselves
     height = page.get_by_test_id("stMain").evaluate("e => e.scrollHeight")
     page.set_viewport_size({"width": width, "height": max(height, 700)})
     page.wait_for_timeout(1500)
@@ -99,7 +102,10 @@ def main(into: Path, wanted: list[str]) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         browser = stack.enter_context(chromium())
         fleets = {"thrash": recorded("thrash"), "managed": recorded("managed"), "noisy": incident()}
-        urls = {n: stack.enter_context(stage(a, folder / n)) for n, a in fleets.items()}
+        reports = folder / "reports"
+        reports.mkdir()
+        simulate(reports / "six-minutes.json")
+        urls = {n: stack.enter_context(stage(a, folder / n, reports)) for n, a in fleets.items()}
         watching = browser.new_context()
         for url in urls.values():
             page = watching.new_page()

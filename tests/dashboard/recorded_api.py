@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,12 +26,13 @@ def recorded(name: str) -> dict[str, Any]:
 class RecordedApi:
     """Answers by path below `/v1/`; an int is a status with a problem document. `token` is the one that is accepted.
 
-    `tag` is the ETag of every answer; empty = none.
+    `tag` is the ETag of every answer; empty = none. `late_s`: since the last tick, by its machine's clock.
     """
 
     answers: dict[str, Any]
     token: str = "reader"
     tag: str = ""
+    late_s: float = 0.0
     url: str = ""
     asked: list[str] = field(default_factory=list)
     told: list[tuple[str, str, Any, dict[str, str]]] = field(default_factory=list)
@@ -42,7 +43,7 @@ class RecordedApi:
 
     @property
     def now(self) -> datetime:
-        return datetime.fromisoformat(self.fleet["at"])
+        return datetime.fromisoformat(self.fleet["at"]) + timedelta(seconds=self.late_s)
 
     def answer(self, path: str, authorization: str) -> tuple[int, Any]:
         if authorization != f"Bearer {self.token}":

@@ -62,7 +62,8 @@ def test_a_time_is_on_the_viewer_s_clock_and_says_the_day_where_it_is_another():
 @pytest.mark.parametrize(
     ("text", "said"),
     [("nothing hurts", "Nothing hurts."), ("warm: 5 requests wait", "warm: 5 requests wait."),
-     ("hot-acme waits", "hot-acme waits."), ("budget.max 8", "budget.max 8."), ("Done!", "Done!"), ("", ""),
+     ("hot-acme waits", "hot-acme waits."), ("from 1.607e+04 tokens/s", "From 16,070 tokens/s."),
+     ("budget.max 8", "budget.max 8."), ("Done!", "Done!"), ("", ""),
      (None, "")],
 )  # fmt: skip
 def test_sentences_begin_and_end_well_and_leave_names_alone(text: str | None, said: str):
