@@ -177,7 +177,7 @@ def _grows(
 
 def _renewals(observation: Observation) -> Iterable[Renew]:
     """Groups whose turn it is to follow what they are made from, unless somebody stopped them."""
-    turn = (g for _, g in sorted(observation.groups.items()) if g.outdated and not g.blocked)
+    turn = (g for _, g in sorted(observation.groups.items()) if g.outdated)
     return (Renew(g.name) for g in turn if g.pause is not PauseMode.ALL)
 
 

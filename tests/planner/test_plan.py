@@ -38,8 +38,8 @@ def test_a_calm_fleet_has_no_effect_and_says_so():
 
 @pytest.mark.parametrize(
     ("stopped", "renewed"),
-    [({}, True), ({"blocked": "is in a rollout"}, False), ({"pause": PauseMode.ALL}, False)],
-    ids=["nobody stops it", "in a rollout", "paused"],
+    [({}, True), ({"blocked": "is in a rollout"}, True), ({"pause": PauseMode.ALL}, False)],
+    ids=["nobody stops it", "stuck in a rollout", "paused"],
 )
 def test_a_group_whose_turn_it_is_follows_what_it_is_made_from(stopped: dict[str, object], renewed: bool):
     world = running()

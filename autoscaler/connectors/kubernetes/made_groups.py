@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from autoscaler.connectors.kubernetes import readings
 from autoscaler.connectors.kubernetes.cluster import Cluster, ConflictedError, Json, deployments
@@ -82,14 +82,12 @@ class MadeGroups:
         found = None if template is None else warm(template.warm)
         if template is None or found is None or not readings.rolled_out(found, template.warm.kind):
             return ""
-        late = ""
-        for made in self._held():
-            if not readings.rolled_out(made, "Deployment"):
-                return ""
+        rolling = [made for made in self._held() if not readings.rolled_out(made, "Deployment")]
+        for made in rolling or self._held():  # one that is stuck half-way may follow what mends it
             wanted = _anew(template, found, made)
-            if not late and wanted is not None and notes_on(wanted)[MADE_FROM] != notes_on(made).get(MADE_FROM):
-                late = notes_on(made)[GROUP]
-        return late
+            if wanted is not None and notes_on(wanted)[MADE_FROM] != notes_on(made).get(MADE_FROM):
+                return notes_on(made).get(GROUP, "")
+        return ""
 
     async def renew(self, warm: Callable[[GroupTarget], Json | None], group: str) -> Outcome:
         """Give a group's Deployment the template of now; its count stays, and its own strategy rolls it out.
@@ -116,9 +114,13 @@ class MadeGroups:
         if self._watched is not None:
             self._watched.close()
 
-    def _held(self) -> Iterator[Json]:
-        found = {} if self._watched is None else self._watched.objects()
-        return (m for _, m in sorted(found.items()) if not m["metadata"].get("deletionTimestamp"))
+    def _held(self) -> list[Json]:
+        """Those that are not being deleted, ascending by name; none for who may not see any. Raises TemporaryError."""
+        try:
+            found = {} if self._watched is None else self._watched.objects()
+        except PermanentError:
+            return []
+        return [m for _, m in sorted(found.items()) if not m["metadata"].get("deletionTimestamp")]
 
     def _take(self, made: Json) -> None:
         if self._watched is not None:
