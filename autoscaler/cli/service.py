@@ -77,7 +77,8 @@ class RousedClock:
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self._roused.is_set():
-                await self._clock.sleep(max(self._roused_at_s + seconds / 5 - self.now_s(), 0.0))
+                least_s = seconds / 5
+                await self._clock.sleep(min(max(self._roused_at_s + least_s - self.now_s(), 0.0), least_s))
                 self._roused_at_s = self.now_s()
         finally:
             self._roused.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from autoscaler.connectors.kubernetes import readings
@@ -14,6 +15,8 @@ from autoscaler.connectors.kubernetes.watch import Watched
 from autoscaler.domain.decisions import Applied, Failed, Grow, Outcome, Skipped
 from autoscaler.domain.fleet import Tier
 from autoscaler.ports import PermanentError, TemporaryError
+
+_log = logging.getLogger(__name__)
 
 
 class MadeGroups:
@@ -107,7 +110,8 @@ class MadeGroups:
         body = {**made, "metadata": {**made["metadata"], "annotations": notes}, "spec": spec}
         path = f"{deployments(made['metadata']['namespace'])}/{made['metadata']['name']}"
         self._take(await self._cluster.call("PUT", path, body))
-        return Applied(f"Deployment {made['metadata']['name']} follows {template.warm if template else ''}")
+        _log.info("group %s is made anew, as its template has changed", group)
+        return Applied(f"Deployment {made['metadata']['name']} is given the template of now")
 
     def close(self) -> None:
         """End the watch."""
