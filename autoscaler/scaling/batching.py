@@ -12,19 +12,19 @@ within each level. The other way round their noise would pass for growth.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-OCTAVE_PARTS = 2  # levels of load are half octaves apart
+OCTAVE_PARTS = 4  # levels of load are a fifth apart
 MOST_TICKS = 40.0  # of weight a level has: at 15 s a tick it follows a change within ten minutes
-KNOWN_TICKS = 4.0
+KNOWN_TICKS = 3.0
+REMEMBERED_TICKS = 4.0  # that a known level keeps when the group has another size
 HALF_LIFE_S = 21_600.0  # of what is not seen again
 SPAN = 1.6  # the largest batch seen over the smallest: nearer together the two terms cannot be told apart
 FURTHEST = 2.5  # times the highest load seen: further out the line was never tried
 FEW_RUNNING = 1.0
-NOISE = 0.2  # of running requests, as a gauge shows them in one tick
+NOISE = 0.1  # of running requests over a group, as gauges show them in one tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +40,22 @@ class Level:
 Levels = tuple[Level, ...]
 
 
-def seen_at(levels: Levels, seen: Sequence[tuple[float, float]], elapsed_s: float) -> Levels:
-    """The levels after one more tick of a group's replicas: running requests and tokens/s of each."""
+def seen_at(levels: Levels, running: float, tokens_per_s: float, elapsed_s: float) -> Levels:
+    """The levels after one more tick of a group's mean replica.
+
+    The mean, since one replica's window may be full by chance: such a one has a high rate in an ordinary batch.
+    """
     fade = 0.5 ** (max(elapsed_s, 0.0) / HALF_LIFE_S)
     kept = {level.octave: replace(level, ticks=level.ticks * fade) for level in levels if level.ticks * fade > 0.1}
-    for running, tokens_per_s in seen:
-        if tokens_per_s <= 0:
-            continue
+    if running >= FEW_RUNNING and tokens_per_s > 0:
         octave = math.floor(OCTAVE_PARTS * math.log2(tokens_per_s))
         old = kept.get(octave, Level(octave, 0.0, running, tokens_per_s))
-        ticks = min(old.ticks + 1.0 / len(seen), MOST_TICKS)
-        step = 1.0 / (len(seen) * ticks)
+        ticks = min(old.ticks + 1.0, MOST_TICKS)
         kept[octave] = Level(
             octave,
             ticks,
-            old.running + step * (running - old.running),
-            old.tokens_per_s + step * (tokens_per_s - old.tokens_per_s),
+            old.running + (running - old.running) / ticks,
+            old.tokens_per_s + (tokens_per_s - old.tokens_per_s) / ticks,
         )
     return tuple(kept[octave] for octave in sorted(kept))
 
@@ -65,7 +65,7 @@ def resized(levels: Levels, before: int, after: int) -> Levels:
     if before <= 0 or after <= 0 or before == after:
         return levels
     share = (min(before, after) / max(before, after)) ** 2
-    return tuple(replace(level, ticks=max(level.ticks * share, min(level.ticks, KNOWN_TICKS))) for level in levels)
+    return tuple(replace(level, ticks=max(level.ticks * share, min(level.ticks, REMEMBERED_TICKS))) for level in levels)
 
 
 def carried(levels: Levels, most_running: float) -> float | None:
@@ -74,7 +74,7 @@ def carried(levels: Levels, most_running: float) -> float | None:
     Cautious: the line is taken one standard error steeper than it looks, and followed at most to `FURTHEST` times what
     was seen, since overhead that grows with the adapters in a batch bends it.
     """
-    known = [level for level in levels if level.ticks >= KNOWN_TICKS and level.running >= FEW_RUNNING]
+    known = [level for level in levels if level.ticks >= KNOWN_TICKS]
     if len(known) < 2:
         return None
     running = np.array([level.running for level in known])

@@ -110,21 +110,22 @@ def learn(
 def _fitted(
     memory: CapacityMemory, ready: Sequence[Replica], diagnosis: Diagnosis, policy: FleetPolicy, now_s: float
 ) -> CapacityMemory:
-    """The memory with this tick's replicas among its levels, and with the batch that its limits allow."""
+    """The memory with this tick's mean replica among its levels, and with the batch that its limits allow."""
     levels = resized(memory.levels, memory.replicas, len(ready))
     memory = replace(memory, levels=levels, replicas=len(ready) or memory.replicas)
     well = [r for r in ready if _cause(diagnosis.replicas.get(r.id)) not in SICK]
     seen = [s for r in well if (s := _seen(r, policy)) is not None]
     if not seen:
         return memory
-    running, kv = sum(s.running for s in seen), sum(s.kv for s in seen)
+    running, kv = (sum(column) / len(seen) for column in zip(*((s.running, s.kv) for s in seen), strict=True))
+    tokens = sum(s.tokens_per_s for s in seen) / len(seen)
     by_seqs = float(min(r.limits.max_num_seqs for r in well))
     kv_each = memory.kv_each if running < 1.0 else kv / running
     kv_each = kv_each if memory.kv_each <= 0 else memory.kv_each + SMOOTHING * (kv_each - memory.kv_each)
     most = by_seqs if kv_each <= 0 else min(by_seqs, 1.0 / kv_each)
     elapsed_s = now_s - memory.at_s if memory.at_s else 0.0
     return replace(
-        memory, levels=seen_at(levels, [(s.running, s.tokens_per_s) for s in seen], elapsed_s), kv_each=kv_each, most_running=most
+        memory, levels=seen_at(levels, running, tokens, elapsed_s), kv_each=kv_each, most_running=most
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ LEAST_S = 120.0  # of samples, before a slope means anything
 DAMPED = 0.75  # a rise slows down before it ends, and a line knows that half a window late
 BAND = 1.28  # standard deviations of the samples around the line: nine of ten are below
 JUMP = 2.0  # such deviations, by two ticks together: a burst, which a line follows too late
+SLACK = 0.05  # of the load: what two ticks are off a smooth curve
 QUANTILE = 0.9
 SCORE_HALF_LIFE_S = 7_200.0
 ENOUGH_SCORED = 20.0  # ticks
@@ -82,7 +83,7 @@ def level(memory: LoadMemory) -> float | None:
     if memory.samples[-1][0] - memory.samples[0][0] < LEAST_S:
         return latest
     end, _, spread = _line(memory)
-    return latest if latest > end + JUMP * spread else end
+    return latest if latest > (1.0 + SLACK) * end + JUMP * spread else end
 
 
 def upper(memory: LoadMemory, ahead_s: float) -> float | None:

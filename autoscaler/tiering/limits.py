@@ -20,7 +20,8 @@ from autoscaler.tiering.tenants import Tenants
 STICKINESS = 1.5
 SETTLING = 3.0
 """Within its dwell a tenant yields its slot only to one worth 4.5 times as much: a handful of requests in a window is a
-rate that is wrong by half, and tenants of like rates would change places on every tick."""
+rate that is wrong by half, and tenants of like rates would change places on every tick. One that was put out yields
+as long: it is worth 13.5 times as much as whom it displaces, or waits for its dwell, or for a slot that is free."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +95,8 @@ def _beyond_slots(tenants: Tenants, tier: Codes, asked: Bools) -> tuple[Ints, in
     rest, size = ring[~kept], count[~kept]
     inside = tenants.before >= TIER_WARM
     settling = inside & (tenants.now_s - tenants.since_s < tenants.policy.tiering.dwell_s)
-    worth = value(tenants, inside) * np.where(settling, SETTLING, 1.0)
+    out = (tenants.before == TIER_COLD) & (tenants.now_s - tenants.since_s < tenants.policy.tiering.dwell_s)
+    worth = value(tenants, inside) * np.where(settling, SETTLING, np.where(out, 1.0 / SETTLING, 1.0))
     order = np.lexsort((tenants.memory.keys[rest], ~inside[rest], -worth[rest]))
     fits = _greedy(size[order], max(left, 0))
     return rest[order[~fits]], max(0, -left)

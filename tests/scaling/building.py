@@ -12,6 +12,7 @@ from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.steps import Budget, ScaleIn, Scaling
 from autoscaler.scaling import GroupDemand, ScalePlan, ScaleView, ScalingMemory, decide_scale
 from autoscaler.scaling.memory import CapacityMemory, GroupMemory
+from autoscaler.scaling.trend import LoadMemory
 
 NOON = 1_795_867_200.0  # 2026-11-28 12:00 UTC, a Saturday
 LIMITS = EngineLimits(max_loras=8, max_cpu_loras=32, max_num_seqs=64)
@@ -57,7 +58,12 @@ def replicas(
     )
 
 
-def demand(now: float | None = 0.0, horizon: float | None = None, requests: float | None = 1.0) -> GroupDemand:
+def demand(
+    now: float | None = 0.0,
+    horizon: float | None = None,
+    requests: float | None = 1.0,
+    seen: float | None = None,
+) -> GroupDemand:
     """Demand in tokens/s; `horizon` as `now` where left out; None is unknown."""
     later = now if horizon is None else horizon
     unknown = Missing("no router was heard")
@@ -65,6 +71,7 @@ def demand(now: float | None = 0.0, horizon: float | None = None, requests: floa
         unknown if now is None else Fresh(now),
         unknown if later is None else Fresh(later),
         unknown if requests is None else Fresh(requests),
+        seen_tokens_per_s=unknown if seen is None else Fresh(seen),
     )
 
 
@@ -99,6 +106,11 @@ def found(cause: Cause, group: str = "warm") -> Diagnosis:
 def settled(current: int, now_s: float = NOON, group: str = "warm", **fields: Any) -> ScalingMemory:
     """A memory that has watched a group for an hour and saw no higher need than one."""
     return ScalingMemory({group: GroupMemory(now_s - 3600.0, current=current, **fields)})
+
+
+def steady(load: float, in_flight: float | None = None, now_s: float = NOON) -> LoadMemory:
+    """A load that has been the same for ten minutes before this tick."""
+    return LoadMemory(tuple((now_s - 15.0 * (40 - tick), load) for tick in range(40)), in_flight)
 
 
 def measured(current: int, tokens_per_s: float, proven: float = 0.0) -> ScalingMemory:

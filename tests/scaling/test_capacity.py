@@ -1,11 +1,14 @@
 """What one replica carries: stated, or learnt from what it was seen to carry; thrash and illness teach nothing."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoscaler.domain.diagnosis import Cause, Diagnosis, ReplicaFinding
 from autoscaler.domain.fleet import ReplicaState
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.scaling import ScalingMemory, capacity_of
+from autoscaler.scaling.batching import Level
 from autoscaler.scaling.capacity import learn
 from autoscaler.scaling.memory import CapacityMemory, GroupMemory
 from tests.scaling.building import NOON, policy, replicas, signals
@@ -96,3 +99,23 @@ def test_the_same_moment_again_teaches_nothing():
 def test_a_fleet_that_never_served_knows_nothing():
     got = capacity_of(ScalingMemory(), TOLD, "warm")
     assert (got.tokens_per_s, got.source) == (Missing("no replica was seen to serve yet"), "unknown")
+
+
+def test_two_loads_far_from_the_targets_tell_what_the_largest_batch_would_carry():
+    """8 and 24 running carry 1,600 and 3,000 tokens/s, so a token takes 3.5 ms and .19 ms for each running request."""
+    memory = CapacityMemory()
+    for tick in range(80):
+        running, tokens = ((8.0, 1600.0), (24.0, 3000.0))[tick % 2]
+        seen = replicas(2, signals(kv=0.01 * running, running=running, tokens=tokens))
+        memory = learn(memory, seen, Diagnosis(), TOLD, NOON + 15.0 * tick)
+    got = of(memory)
+    assert (got.source, memory.most_running) == ("fitted", 64.0)
+    assert 3700.0 < got.tokens_per_s.value < 64 / (0.0035 + 64 * 0.00019)
+
+
+def test_what_is_measured_at_the_targets_bounds_what_smaller_batches_promise():
+    memory = learnt(signals(kv=0.3, waiting=9.0, running=30.0, tokens=2000.0), ticks=9)
+    levels = (Level(42, 40.0, 8.0, 1600.0), Level(46, 40.0, 24.0, 3000.0))
+    assert of(replace(memory, levels=levels)).tokens_per_s.value == pytest.approx(2000.0)
+    grown = replace(memory, levels=levels, replicas=9)
+    assert of(grown).source == "fitted", "nine replicas have other adapters than the two had"

@@ -1,11 +1,27 @@
 """Growth: at once, by the highest need, within its limits."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoscaler.domain.decisions import Reason
 from autoscaler.domain.diagnosis import Cause
 from autoscaler.domain.fleet import ReplicaState
-from tests.scaling.building import NOON, SILENT, demand, found, measured, policy, replicas, settled, signals, warm
+from autoscaler.scaling.memory import CapacityMemory
+from autoscaler.scaling.trend import LoadMemory
+from tests.scaling.building import (
+    NOON,
+    SILENT,
+    demand,
+    found,
+    measured,
+    policy,
+    replicas,
+    settled,
+    signals,
+    steady,
+    warm,
+)
 
 
 def test_a_queue_over_its_target_asks_for_replicas_in_proportion():
@@ -149,3 +165,63 @@ def test_capacity_is_what_was_measured_under_saturation():
 def test_a_load_carried_calmly_raises_the_measured_capacity():
     got = warm(4, wanted=demand(4100.0), told=policy(capacity=None), memory=measured(4, 1000.0, proven=3000.0))
     assert got.recommended == 2
+
+
+def test_a_queue_is_work_left_over_and_no_load():
+    """3 x 40 requests of 100 tokens within 225 s are 53 tokens/s beside the 2,000 that come: still 3 of 700."""
+    seen = replicas(3, signals(waiting=40, kv=0.3))
+    got = warm(3, seen, demand(2000.0, requests=20.0, seen=2000.0), memory=settled(3, load=steady(2000.0, 144.0)))
+    assert (got.desired, got.trail[0].reason) == (3, Reason.IN_BAND)
+    assert "2000 tokens/s and the queue's 53.3 over 700 a replica: 3" in got.trail[0].message
+
+
+def test_a_load_above_what_runs_grows_by_what_is_missing():
+    """In flight have come 90 more than answers went out within 15 s: 600 tokens/s that no rate shows yet."""
+    seen = replicas(3, signals(waiting=40, kv=0.3))
+    memory = settled(3, load=steady(2000.0, 54.0))
+    got = warm(3, seen, demand(2000.0, requests=20.0, seen=2000.0), memory=memory)
+    assert (got.desired, got.trail[0].reason) == (4, Reason.SATURATION)
+
+
+def test_a_queue_that_lasts_although_the_load_should_fit_says_that_capacity_is_less():
+    long_queued = CapacityMemory(queued_since_s=NOON - 120.0, at_s=NOON - 15.0)
+    memory = settled(3, load=steady(2000.0, 144.0), capacity=long_queued)
+    seen = replicas(3, signals(waiting=40, kv=0.3))
+    got = warm(3, seen, demand(2000.0, requests=20.0, seen=2000.0), memory=memory)
+    assert (got.recommended, got.trail[0].reason) == (6, Reason.SATURATION)
+    assert got.trail[0].message == "40 requests wait for compute per ready replica, target 5: 6"
+
+
+def rising(tokens_per_s_a_tick: float) -> LoadMemory:
+    loads = [1000.0 + tokens_per_s_a_tick * tick for tick in range(40)]
+    return LoadMemory(tuple((NOON - 15.0 * (40 - tick), load) for tick, load in enumerate(loads)))
+
+
+def test_growth_looks_a_start_ahead_along_the_trend_where_no_forecast_has_proven_itself():
+    """From 2,000 tokens/s, 40 more a tick: 225 s on at three quarters of it are 3,050; 5 replicas of 700."""
+    wanted = demand(9000.0, requests=20.0, seen=2600.0)
+    got = warm(3, replicas(3, signals(kv=0.3)), wanted, memory=settled(3, load=rising(40.0)))
+    assert (got.desired, got.reason) == (5, Reason.FORECAST_DEMAND)
+    assert got.trail[0].message == "3050 tokens/s (the last minutes' trend, 225 s on) over 1000 a replica at 0.70: 5"
+
+
+def test_a_forecast_that_has_proven_itself_goes_before_the_trend():
+    proven = replace(rising(25.0), scored=100.0, line_loss=500.0, forecast_loss=100.0)
+    wanted = demand(4000.0, requests=20.0, seen=2000.0)
+    got = warm(3, replicas(3, signals(kv=0.3)), wanted, memory=settled(3, load=proven))
+    assert (got.desired, got.reason) == (6, Reason.FORECAST_DEMAND)
+    assert "4000 tokens/s (upper band)" in got.trail[0].message
+
+
+def test_thrash_that_delays_nobody_holds_nothing():
+    calm = signals(waiting=1, deferred=0, kv=0.1, tokens=100.0, ttft_mean_s=0.1, queue_time_mean_s=0.01)
+    got = warm(4, replicas(4, calm), demand(300.0), diagnosis=found(Cause.THRASH))
+    assert (got.desired, got.reason) == (3, Reason.HEADROOM)
+
+
+def test_a_group_that_saturates_and_thrashes_grows_by_its_load():
+    """Fewer adapters a replica are what more replicas bring; the count is held only as far as the load fits."""
+    slow = signals(waiting=9, deferred=6, kv=0.3, ttft_mean_s=4.0, queue_time_mean_s=3.0)
+    wanted = demand(4000.0, requests=20.0, seen=3300.0)
+    got = warm(4, replicas(4, slow), wanted, memory=settled(4, load=steady(3300.0)), diagnosis=found(Cause.THRASH))
+    assert (got.desired, got.reason) == (5, Reason.FORECAST_DEMAND)

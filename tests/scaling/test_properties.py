@@ -13,7 +13,9 @@ from autoscaler.domain.signals import Fresh, Missing, Signal
 from autoscaler.policy.groups import ColdGroup, HotGroups
 from autoscaler.policy.words import SlotShortage
 from autoscaler.scaling import GroupDemand, ScaleView, ScalingMemory, decide_scale
+from autoscaler.scaling.batching import Level
 from autoscaler.scaling.memory import CapacityMemory, GroupMemory
+from autoscaler.scaling.trend import LoadMemory
 from tests.scaling.building import LIMITS, NOON, found, policy
 
 GONE = Missing("no series")
@@ -36,7 +38,22 @@ SEEN = st.builds(
     generation_tokens_per_s=signal(3000),
     requests_per_s=signal(30),
 )
-DEMAND = st.builds(GroupDemand, signal(20_000), signal(20_000), signal(50))
+DEMAND = st.builds(GroupDemand, signal(20_000), signal(20_000), signal(50), seen_tokens_per_s=signal(20_000))
+LOAD = st.builds(
+    lambda loads, in_flight, said, losses, scored: LoadMemory(
+        tuple((NOON - 15.0 * (len(loads) - i), load) for i, load in enumerate(loads)), in_flight,
+        tuple((NOON + 15.0 * (i - 2), *pair) for i, pair in enumerate(said)), *losses, scored,
+    ),
+    st.lists(st.floats(0, 20_000), max_size=12),
+    st.one_of(st.none(), st.floats(0, 900)),
+    st.lists(st.tuples(st.floats(0, 20_000), st.floats(0, 20_000)), max_size=5),
+    st.tuples(st.floats(0, 5000), st.floats(0, 5000)),
+    st.floats(0, 90),
+)  # fmt: skip
+LEVELS = st.lists(
+    st.builds(Level, st.integers(20, 60), st.floats(0.2, 40), st.floats(1, 64), st.floats(1, 5000)), max_size=4,
+    unique_by=lambda level: level.octave,
+).map(lambda levels: tuple(sorted(levels, key=lambda level: level.octave)))  # fmt: skip
 HEARD = st.builds(
     ReplicaSignals,
     running=st.floats(1, 64).map(Fresh),
@@ -97,7 +114,16 @@ def memories(draw: st.DrawFn) -> ScalingMemory:
             idle_since_s=draw(times),
             contradicted_since_s=draw(times),
             current=draw(st.integers(0, 20)),
-            capacity=CapacityMemory(draw(st.floats(0, 5000)), draw(st.integers(0, 9)), draw(st.floats(0, 5000))),
+            capacity=CapacityMemory(
+                draw(st.floats(0, 5000)),
+                draw(st.integers(0, 9)),
+                draw(st.floats(0, 5000)),
+                levels=draw(LEVELS),
+                most_running=draw(st.floats(1, 64)),
+                replicas=draw(st.integers(0, 9)),
+            ),
+            desired=draw(st.one_of(st.none(), st.integers(0, 20))),
+            load=draw(LOAD),
         )
         for name in draw(st.lists(st.sampled_from(["warm", "cold", "hot-acme"]), unique=True))
     }

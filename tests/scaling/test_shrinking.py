@@ -1,11 +1,26 @@
 """Scale-in, the expensive direction: every condition holds, or the one that does not is named."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoscaler.domain.decisions import Reason
 from autoscaler.domain.diagnosis import Cause
 from autoscaler.domain.fleet import ReplicaState
-from tests.scaling.building import NOON, SILENT, demand, found, measured, policy, replicas, settled, signals, warm
+from autoscaler.scaling.trend import LoadMemory
+from tests.scaling.building import (
+    NOON,
+    SILENT,
+    demand,
+    found,
+    measured,
+    policy,
+    replicas,
+    settled,
+    signals,
+    steady,
+    warm,
+)
 
 CALM = signals(waiting=0, kv=0.2, tokens=300.0)
 
@@ -176,3 +191,42 @@ def test_pending_replicas_do_not_stop_the_scale_in_of_what_is_idle():
     seen = replicas(4, CALM, state=ReplicaState.STARTING) + replicas(3, SILENT, first=4)
     got = warm(7, seen, demand(0.0, requests=0.0))
     assert (got.desired, got.reason) == (6, Reason.IDLE)
+
+
+def test_a_departure_that_has_begun_is_finished_although_the_moves_are_spent():
+    """Taking it back would cost the same moves again."""
+    memory = settled(5, desired=4)
+    got = warm(5, replicas(5, CALM), demand(1000.0), memory=memory, view={"churn_left": False})
+    assert (got.desired, got.reason) == (4, Reason.HEADROOM)
+
+
+def test_a_departure_that_has_begun_is_held_to_half_of_the_margin():
+    """3,240 tokens/s on 5 replicas of 1,000 x .9: 810 on 4 are at the limit of 810 before, of 855 after."""
+    for desired, expected in ((5, (5, Reason.IN_BAND)), (4, (4, Reason.HEADROOM))):
+        told = policy(utilisation_ratio=0.9)
+        seen = replicas(5, signals(kv=0.3, tokens=656.0))
+        got = warm(5, seen, demand(3280.0), told=told, memory=settled(5, desired=desired))
+        assert (got.desired, got.reason) == expected
+
+
+def test_where_no_horizon_is_stated_a_start_twice_over_is_looked_ahead():
+    """A replica given back and needed within that time would cost more than it saved."""
+    assert policy(startup_s=325.0).scaling.scale_in_horizon_s == 650.0
+    assert policy(startup_s=60.0).scaling.scale_in_horizon_s == 300.0
+    assert policy(startup_s=60.0, scale_in={"horizon_s": 3600.0}).scaling.scale_in_horizon_s == 3600.0
+
+
+def test_a_trend_that_would_need_the_replica_within_the_horizon_keeps_it():
+    loads = [1000.0 + 35.0 * tick for tick in range(40)]
+    rising = LoadMemory(tuple((NOON - 15.0 * (40 - tick), load) for tick, load in enumerate(loads)))
+    wanted = demand(500.0, requests=20.0, seen=2400.0)
+    got = warm(5, replicas(5, signals(kv=0.1, tokens=480.0)), wanted, memory=settled(5, load=rising))
+    assert (got.desired, got.reason) == (5, Reason.FORECAST_DEMAND)
+    assert "tokens/s within 360 s (the last minutes' trend, 360 s on) do not fit 4 replicas" in got.trail[-1].message
+
+
+def test_a_daily_season_that_has_proven_itself_speaks_whoever_else_foresees():
+    wanted = replace(demand(500.0, horizon=3500.0, requests=5.0, seen=500.0), horizon_by="by the group's daily season")
+    got = warm(5, replicas(5, CALM), wanted, memory=settled(5, load=steady(500.0)))
+    assert (got.desired, got.reason) == (5, Reason.FORECAST_DEMAND)
+    assert "(by the group's daily season)" in got.trail[-1].message

@@ -96,7 +96,14 @@ def test_like_values_do_not_swap_slots():
     for swing in (12.0, 14.0, 9.0):
         plan = fleet.tick({"a": load(10.0), "b": load(swing)})
         assert (tiers(plan), plan.changed) == ({"a": "warm", "b": "cold"}, ())
-    assert tiers(fleet.tick({"a": load(10.0), "b": load(46.0)})) == {"a": "cold", "b": "warm"}
+    assert tiers(fleet.tick({"a": load(10.0), "b": load(46.0)})) == {"a": "warm", "b": "cold"}, "both in their dwell"
+    assert tiers(fleet.tick({"a": load(10.0), "b": load(136.0)})) == {"a": "cold", "b": "warm"}
+
+
+def test_a_tenant_that_was_put_out_long_ago_takes_the_slot_of_one_worth_less():
+    fleet = Fleet(slots=1)
+    fleet.tick({"a": load(10.0), "b": load(9.0)})
+    assert tiers(fleet.tick({"a": load(10.0), "b": load(16.0)}, 7200.0)) == {"a": "cold", "b": "warm"}
 
 
 def test_a_slot_that_becomes_free_brings_a_tenant_with_traffic_back():

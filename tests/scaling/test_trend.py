@@ -1,0 +1,79 @@
+"""Where a load is going: a line through its last minutes, judged against the forecast by what came of both."""
+
+import pytest
+
+from autoscaler.scaling.trend import LoadMemory, level, say, seen, upper
+
+NOON = 1_795_867_200.0
+
+
+def followed(loads, forecast: float | None = None, lead_s: float = 300.0) -> LoadMemory:
+    memory = LoadMemory()
+    for tick, load in enumerate(loads):
+        memory = seen(memory, float(load), None, NOON + 15.0 * tick)
+        if forecast is not None:
+            memory = say(memory, forecast, lead_s)
+    return memory
+
+
+def test_a_steady_load_stays():
+    memory = followed([1000.0] * 40)
+    assert (level(memory), upper(memory, 300.0)) == (pytest.approx(1000.0), pytest.approx(1000.0))
+
+
+def test_a_rise_goes_on_for_three_quarters_of_its_slope():
+    """100 tokens/s more every tick: 6.7 a second, so 300 s on are 1,500 more of 2,000."""
+    memory = followed(1000.0 + 100.0 * tick for tick in range(40))
+    assert level(memory) == pytest.approx(4900.0)
+    assert upper(memory, 300.0) == pytest.approx(4900.0 + 1500.0)
+
+
+def test_a_fall_is_not_counted_on():
+    memory = followed(5000.0 - 100.0 * tick for tick in range(40))
+    assert upper(memory, 300.0) == pytest.approx(1100.0)
+
+
+def test_noise_widens_the_band():
+    memory = followed(1000.0 + (100.0 if tick % 2 else -100.0) for tick in range(40))
+    assert upper(memory, 300.0) == pytest.approx(1000.0 + 1.28 * 100.0, rel=0.03)
+
+
+def test_a_burst_is_seen_at_once():
+    memory = followed([1000.0] * 38 + [5000.0] * 2)
+    assert level(memory) == pytest.approx(5000.0)
+
+
+def test_before_two_minutes_a_slope_means_nothing():
+    memory = followed([1000.0, 1100.0, 1200.0])
+    assert upper(memory, 300.0) == pytest.approx(1150.0)
+
+
+def test_nothing_is_said_of_a_load_that_was_never_seen():
+    assert (level(LoadMemory()), upper(LoadMemory(), 60.0)) == (None, None)
+    assert say(LoadMemory(), 10.0, 60.0) == LoadMemory()
+
+
+def test_the_forecast_serves_where_there_is_no_line():
+    assert LoadMemory().forecast_serves
+
+
+def test_a_forecast_that_was_far_off_does_not_serve():
+    assert not followed([1000.0] * 80, forecast=3000.0).forecast_serves
+
+
+def test_a_forecast_that_knows_the_ups_and_downs_serves():
+    """A load that is 1,000 for ten minutes and 3,000 for ten: the line knows no jump before it came."""
+    jumpy = ([1000.0] * 40 + [3000.0] * 40) * 3
+    assert followed(jumpy, forecast=3000.0).forecast_serves
+
+
+def test_an_unproven_forecast_waits_for_twenty_judgements():
+    lead_ticks = 20
+    assert not followed([1000.0] * (lead_ticks + 10), forecast=1000.0).forecast_serves
+    assert followed([1000.0] * (lead_ticks + 40), forecast=1000.0).forecast_serves
+
+
+def test_the_same_moment_again_adds_nothing():
+    memory = followed([1000.0] * 10, forecast=900.0)
+    again = say(seen(memory, 5.0, None, NOON + 15.0 * 9), 5.0, 300.0)
+    assert again == memory
