@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard import marks, states
 from dashboard.api import Answer
-from dashboard.scene import follow_first_paint, live, reading_api, scene, settings
+from dashboard.scene import live, reading_api, scene, settings
 from dashboard.settings import SettingsError
 from dashboard.views import PAGES
 
@@ -35,7 +35,6 @@ def main() -> None:
         _no_fleet(answer)
         return
     page.run()
-    follow_first_paint()
 
 
 def _sidebar(fleets: list[str]) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.api import Json
-from dashboard.scene import painted
+from dashboard.scene import let_paint
 
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart
 
@@ -23,8 +23,7 @@ _CELLS: dict[str, Any] = _AXIS | {"grid": False, "ticks": False, "domain": False
 
 def show(chart: Chart, key: str, says: str, height: int | None = None) -> None:
     """Draw a chart, after the first paint; `says` is what a screen reader reads."""
-    if not painted():
-        return
+    let_paint()
     if height is not None:
         chart = chart.properties(height=height)
     st.altair_chart(chart.configure_view(stroke=None), width="stretch", key=key, alt=says)

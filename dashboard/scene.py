@@ -15,7 +15,7 @@ from dashboard.api import Answer, Api, segment
 from dashboard.history import History
 from dashboard.settings import Settings, read_settings
 
-FOLLOWS_S = 0.3
+PAINTS_S = 0.6
 
 
 @st.cache_resource(show_spinner=False)
@@ -91,21 +91,14 @@ def painted() -> bool:
     return bool(st.session_state.get("painted"))
 
 
-def follow_first_paint() -> None:
-    """Once a tab: show the page without charts and large tables first, and with them when the browser asks again.
+def let_paint() -> None:
+    """Once a tab: let the browser show what it was sent before it loads the library of charts or of large tables.
 
-    Either library is a megabyte of JavaScript that takes a second to read on a slow machine: the answer does not wait.
+    Either is a megabyte of JavaScript that takes a second to read on a slow machine: the answer does not wait for it.
     """
     if not painted():
-        st.fragment(run_every=FOLLOWS_S)(_rest)()
-
-
-def _rest() -> None:
-    """Run first by the server, and then by a browser that has what was sent."""
-    if st.session_state.get("sent"):
         st.session_state["painted"] = True
-        st.rerun(scope="app")
-    st.session_state["sent"] = True
+        time.sleep(PAINTS_S)
 
 
 def since_tick_s(answer: Answer) -> float | None:

@@ -8,7 +8,7 @@ import streamlit as st
 from dashboard import charts, marks, states
 from dashboard.api import Json
 from dashboard.picking import note, steady
-from dashboard.scene import Scene, live, painted, scene
+from dashboard.scene import Scene, let_paint, live, painted, scene
 from dashboard.words import instant, plural, sentence, spaced
 
 STEPS = ("tiers", "scale", "ring", "apply")
@@ -49,11 +49,15 @@ def _body(scene: Scene) -> None:
             "What changes, and what is held for a new reason, is written down here. Nothing is said twice.",
         )
         return
+    timeline, listed = st.container(), st.empty()
     if not painted():
-        _first_rows(found[:FIRST], scene)
-        return
-    _timeline(found, scene)
-    _list(found, scene, f"decisions_{step}_{subject}")
+        with listed.container():
+            _first_rows(found[:FIRST], scene)
+        let_paint()
+    with timeline:
+        _timeline(found, scene)
+    with listed.container():
+        _list(found, scene, f"decisions_{step}_{subject}")
 
 
 def _first_rows(found: list[Json], scene: Scene) -> None:

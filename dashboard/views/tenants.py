@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard import charts, marks, states
 from dashboard.api import Json, segment
 from dashboard.picking import note, steady
-from dashboard.scene import Scene, live, painted, scene
+from dashboard.scene import Scene, let_paint, live, painted, scene
 from dashboard.words import count, percent, plural, rate, seconds, sentence, spaced
 
 PAGE = 50
@@ -60,10 +60,13 @@ def _body(scene: Scene) -> None:
         states.empty(looked, "Clear the search or choose another tier to see more.")
     else:
         _pager(page, cursors)
-        if painted():
+        listed = st.empty()
+        if not painted():
+            with listed.container():
+                _first_rows(items)
+            let_paint()
+        with listed.container():
             _list(items, f"tenants_{asked}_{cursors[-1]}")
-        else:
-            _first_rows(items)
     chosen = st.query_params.get("tenant")
     if chosen:
         _detail(scene, chosen)
