@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -91,8 +93,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @contextmanager
-def dashboard(folder: Path, api_port: int, token: str, operator_token: str = OPERATOR_TOKEN) -> Iterator[str]:
-    """A dashboard of its own over an API on loopback."""
+def dashboard(
+    folder: Path, api_port: int, token: str, operator_token: str = OPERATOR_TOKEN, reports: str = ""
+) -> Iterator[str]:
+    """A dashboard of its own over an API on loopback. `reports`: the folder of simulator reports."""
     port = free_port()
     argv = [
         sys.executable, "-m", "streamlit", "run", str(ROOT / "dashboard" / "app.py"), "--server.port", str(port),
@@ -105,11 +109,22 @@ def dashboard(folder: Path, api_port: int, token: str, operator_token: str = OPE
         "LORA_AUTOSCALER_OPERATORS": "*@example.com",
         "LORA_AUTOSCALER_USER_HEADER": "X-Forwarded-User",
         "LORA_AUTOSCALER_REFRESH_S": "2",
+        "LORA_AUTOSCALER_REPORTS": reports,
     }
     url = f"http://{LOOPBACK}:{port}"
     ready: Callable[[], object] = lambda: answers_200(f"{url}/_stcore/health")  # noqa: E731
     with Server(f"dashboard-{port}", argv, folder, ready, environment=environment):
         yield url
+
+
+def simulate(into: Path) -> None:
+    """A report of six simulated minutes, by the command itself."""
+    argv = [
+        str(Path(sys.executable).with_name("lora-autoscaler")), "simulate", "--hours", "0.1", "--rate", "6",
+        "--adapters", "24", "--replicas", "2", "--max-loras", "8", "--strategy", "ours", "round-robin-hpa",
+        "--output", str(into),
+    ]  # fmt: skip
+    subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, timeout=300)
 
 
 @contextmanager
@@ -256,6 +271,25 @@ def test_a_dead_api_is_said_and_the_page_comes_back_by_itself(stage: Stage, brow
         finally:
             stage.serve()
         expect(page.locator(".la-banner h2").first).to_have_text("The fleet is well")
+        assert wrong == []
+
+
+def test_a_report_that_the_simulator_has_just_written_is_shown(stage: Stage, browser: Browser, tmp_path: Path):
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    simulate(reports / "small.json")
+    told = json.loads((reports / "small.json").read_text("utf-8"))["strategies"]
+    with dashboard(tmp_path, stage.port, "rob", reports=str(reports)) as url, page_of(browser) as (page, wrong):
+        page.goto(f"{url}/reports")
+        expect(page.locator(".la-banner h2").first).to_have_text("2 strategies on the same trace")
+        rows = page.locator(".la-table tbody tr")
+        expect(rows).to_have_count(2)
+        by_hours = sorted(told, key=lambda name: told[name]["gpu_hours"])
+        for row, name in enumerate(by_hours):
+            expect(rows.nth(row)).to_contain_text(name)
+            expect(rows.nth(row)).to_contain_text(f"{told[name]['slo_attainment'] * 100:.1f} %")
+        expect(page.get_by_role("combobox", name="Report")).to_be_visible()
+        expect(page.locator("[data-testid=stVegaLiteChart] canvas, [data-testid=stVegaLiteChart] svg")).to_be_visible()
         assert wrong == []
 
 
