@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -162,7 +163,9 @@ class DirectScrape:
             conditions=conditions | engine_conditions(preset, series, signals, names),
             resident={i: held for i, s in series.items() if (held := resident_adapters(preset, s)) is not None},
             limits={i: limits for i, s in series.items() if (limits := seen_limits(preset, s))},
-            in_flight={r.id: Fresh(in_flight[r.address]) for r in replicas if r.address in in_flight},
+            in_flight={
+                r.id: Fresh(in_flight[r.address]) for r in replicas if math.isfinite(in_flight.get(r.address, math.nan))
+            },
         )
 
     def _series(self, replica: Replica, now_s: float) -> ReplicaSeries:

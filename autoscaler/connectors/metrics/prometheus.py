@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -248,7 +249,7 @@ class PrometheusSource:
             return {}
         label = self._router.in_flight_label
         values = {row["metric"].get(label, ""): float(row["value"][1]) for row in routers.in_flight.rows}
-        return {r.id: Fresh(values[r.address]) for r in replicas if r.address in values}
+        return {r.id: Fresh(values[r.address]) for r in replicas if math.isfinite(values.get(r.address, math.nan))}
 
     async def _conditions(
         self,
