@@ -198,7 +198,7 @@ class Scaling:
     )
     utilisation_ratio: float = key(
         Number(0, 1, above=True),
-        0.7,
+        0.8,
         "Share of measured capacity that forecast demand may fill.",
         name="utilisation",
         effect="how full replicas are planned; higher: fewer replicas, less room for bursts",

@@ -18,7 +18,7 @@ from autoscaler.scaling.readings import Readings, read
 from autoscaler.scaling.scene import Scene, disagree, lead_s, no_requests
 from autoscaler.scaling.schedule import Bounds, bounds
 from autoscaler.scaling.total import Claim, within_total
-from autoscaler.scaling.trend import LoadMemory, say, seen
+from autoscaler.scaling.trend import LoadMemory, arrived, say, seen
 from autoscaler.scaling.view import GroupDemand, ScalePlan, ScaleView
 
 HOUR_S = 3600.0
@@ -146,15 +146,16 @@ def _remember(
 def _followed(
     memory: LoadMemory, demand: GroupDemand, readings: Readings, policy: FleetPolicy, now_s: float
 ) -> LoadMemory:
-    """The load after this tick: answers that ended, and what is in flight beyond the last tick's, which has arrived."""
+    """The load after this tick: answers that ended, and what is in flight beyond a window ago, which has arrived."""
     load, in_flight = demand.seen_tokens_per_s, readings.in_flight
     if not isinstance(load, Fresh):
         return memory
-    arrived = load.value
-    elapsed_s = now_s - memory.samples[-1][0] if memory.samples else 0.0
-    if in_flight is not None and memory.in_flight is not None and elapsed_s > 0:
-        arrived += (in_flight - memory.in_flight) / elapsed_s * demand.tokens_per_request
-    memory = seen(memory, max(arrived, 0.0), in_flight, now_s)
+    if memory.samples and now_s <= memory.samples[-1][0]:
+        return memory
+    grown = 0.0
+    if in_flight is not None:
+        memory, grown = arrived(memory, in_flight, now_s, policy.signals.window_s)
+    memory = seen(memory, max(load.value + grown * demand.tokens_per_request, 0.0), now_s)
     said = demand.now_tokens_per_s
     return say(memory, said.value, lead_s(policy)) if isinstance(said, Fresh) else memory
 

@@ -106,7 +106,7 @@ def _group(data: Mapping[str, Any]) -> GroupMemory:
     needs = tuple((float(t), int(n)) for t, n in data["needs"])
     capacity, load = dict(data["capacity"]), dict(data.get("load", {}))
     capacity["levels"] = tuple(Level(**level) for level in capacity.get("levels", ()))
-    for name, size in (("samples", 2), ("said", 3)):
+    for name, size in (("samples", 2), ("in_flight", 2), ("said", 3)):
         load[name] = tuple(_row(row, size) for row in load.get(name, ()))
     return GroupMemory(**{**data, "needs": needs, "capacity": CapacityMemory(**capacity), "load": LoadMemory(**load)})
 

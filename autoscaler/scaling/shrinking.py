@@ -12,7 +12,7 @@ from autoscaler.domain.decisions import Reason, Step
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.policy.words import SlotShortage
 from autoscaler.scaling.scene import Scene
-from autoscaler.scaling.trend import level
+from autoscaler.scaling.trend import level, upper
 
 
 def signals(scene: Scene, n: int) -> Step | None:
@@ -47,11 +47,15 @@ def load(scene: Scene, n: int) -> Step | None:
     margin = scaling.scale_in.margin_ratio
     room = 1.0 - (margin / 2 if _under_way(scene, n) else margin)
     measured = isinstance(scene.capacity.tokens_per_s, Fresh)
-    # Compute was never measured: KV use stands in for it, twice as strict, and the batch, four times as strict.
-    kv_room, batch_room = (room, room) if measured else (room / 2, room / 4)
+    # Compute was never measured: KV use stands in for it, twice as strict, and the batch, eight times as strict.
+    kv_room, batch_room = (room, room) if measured else (room / 2, room / 8)
     checks = [
         ("waiting requests per replica", readings.waiting / n, scaling.queue_per_replica * room),
-        ("running requests per replica", readings.running / n, readings.most_running * batch_room),
+        (
+            "running requests per replica",
+            readings.running * (1.0 if measured else _growth(scene)) / n,
+            readings.most_running * batch_room,
+        ),
         ("KV use", readings.kv_usage / n, scaling.kv_usage_ratio * kv_room),
         ("seconds of wait", _wait_s(scene), scene.ttft_target_s),
     ]
@@ -152,6 +156,13 @@ def _fits(scene: Scene, n: int) -> Step:
         return Step(Reason.IDLE, n, "no traffic, and nothing within the window needed more")
     text = f"load, forecast and the last {scene.policy.scaling.scale_in.stabilisation_s:.0f} s fit {n} with margin"
     return Step(Reason.HEADROOM, n, text)
+
+
+def _growth(scene: Scene) -> float:
+    """Load as it will be within the horizon, over what it is."""
+    load = scene.memory.load
+    now, ahead = level(load), upper(load, scene.policy.scaling.scale_in_horizon_s)
+    return ahead / now if now and ahead else 1.0
 
 
 def _wait_s(scene: Scene) -> float | None:

@@ -27,13 +27,14 @@ class LoadMemory:
 
     Attributes:
         samples: (time, load) of the last ten minutes, oldest first.
-        in_flight: requests in engines at the last sample; what they grow by has arrived and is in no rate yet.
+        in_flight: (time, requests in engines) of the last window, oldest first; what they grew by has arrived and is in
+            no rate yet.
         said: (when it would be, by the line, by the forecast), not yet due.
         line_loss, forecast_loss: mean pinball loss at .9 of each, tokens/s; `scored`: ticks behind them, fading.
     """
 
     samples: tuple[tuple[float, float], ...] = ()
-    in_flight: float | None = None
+    in_flight: tuple[tuple[float, float], ...] = ()
     said: tuple[tuple[float, float, float], ...] = ()
     line_loss: float = 0.0
     forecast_loss: float = 0.0
@@ -47,7 +48,15 @@ class LoadMemory:
         return self.scored >= ENOUGH_SCORED and self.forecast_loss <= self.line_loss
 
 
-def seen(memory: LoadMemory, load: float, in_flight: float | None, now_s: float) -> LoadMemory:
+def arrived(memory: LoadMemory, in_flight: float, now_s: float, window_s: float) -> tuple[LoadMemory, float]:
+    """The memory with this tick's requests in flight, and how many a second they grew by over the rates' own window."""
+    kept = tuple(row for row in memory.in_flight if now_s - 1.5 * window_s < row[0] < now_s)
+    before = next((row for row in reversed(kept) if row[0] <= now_s - window_s), kept[0] if kept else None)
+    grown = 0.0 if before is None else (in_flight - before[1]) / (now_s - before[0])
+    return replace(memory, in_flight=(*kept, (now_s, in_flight))), grown
+
+
+def seen(memory: LoadMemory, load: float, now_s: float) -> LoadMemory:
     """The memory with this tick's load, and with the sayings that are due judged by it."""
     if memory.samples and now_s <= memory.samples[-1][0]:
         return memory
@@ -61,7 +70,7 @@ def seen(memory: LoadMemory, load: float, in_flight: float | None, now_s: float)
         forecast_loss += (_pinball(load, by_forecast) - forecast_loss) / scored
     kept = tuple(s for s in memory.samples if s[0] > now_s - WINDOW_S)
     said = tuple(s for s in memory.said if s[0] > now_s)
-    return LoadMemory((*kept, (now_s, load)), in_flight, said, line_loss, forecast_loss, scored)
+    return LoadMemory((*kept, (now_s, load)), memory.in_flight, said, line_loss, forecast_loss, scored)
 
 
 def say(memory: LoadMemory, by_forecast: float, lead_s: float) -> LoadMemory:

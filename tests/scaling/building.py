@@ -94,7 +94,11 @@ def policy(
             warm=WarmGroup(**{"min_replicas": 1, "max_replicas": 16, **(warm or {})}), hot=hot or HotGroups(), cold=cold
         ),
         budget=Budget(max_replicas_total=total, max_changes_per_hour=changes),
-        scaling=Scaling(capacity_tokens_per_s=capacity, scale_in=ScaleIn(**(scale_in or {})), **scaling),
+        scaling=Scaling(
+            capacity_tokens_per_s=capacity,
+            scale_in=ScaleIn(**(scale_in or {})),
+            **{"utilisation_ratio": 0.7, **scaling},
+        ),
     )
 
 
@@ -108,9 +112,10 @@ def settled(current: int, now_s: float = NOON, group: str = "warm", **fields: An
     return ScalingMemory({group: GroupMemory(now_s - 3600.0, current=current, **fields)})
 
 
-def steady(load: float, in_flight: float | None = None, now_s: float = NOON) -> LoadMemory:
-    """A load that has been the same for ten minutes before this tick."""
-    return LoadMemory(tuple((now_s - 15.0 * (40 - tick), load) for tick in range(40)), in_flight)
+def steady(load: float, in_flight: float = 0.0, now_s: float = NOON) -> LoadMemory:
+    """A load that has been the same for ten minutes before this tick; requests in flight for a window."""
+    samples = tuple((now_s - 15.0 * (40 - tick), load) for tick in range(40))
+    return LoadMemory(samples, tuple((now_s - 15.0 * back, in_flight) for back in (4, 3, 2, 1)))
 
 
 def measured(current: int, tokens_per_s: float, proven: float = 0.0) -> ScalingMemory:

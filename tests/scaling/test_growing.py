@@ -176,9 +176,9 @@ def test_a_queue_is_work_left_over_and_no_load():
 
 
 def test_a_load_above_what_runs_grows_by_what_is_missing():
-    """In flight have come 90 more than answers went out within 15 s: 600 tokens/s that no rate shows yet."""
-    seen = replicas(3, signals(waiting=40, kv=0.3))
-    memory = settled(3, load=steady(2000.0, 54.0))
+    """Of 444 in flight 360 have come within a minute beyond those that went: 600 tokens/s that no rate shows yet."""
+    seen = replicas(3, signals(waiting=140, kv=0.3))
+    memory = settled(3, load=steady(2000.0, 84.0))
     got = warm(3, seen, demand(2000.0, requests=20.0, seen=2000.0), memory=memory)
     assert (got.desired, got.trail[0].reason) == (4, Reason.SATURATION)
 

@@ -41,11 +41,12 @@ SEEN = st.builds(
 DEMAND = st.builds(GroupDemand, signal(20_000), signal(20_000), signal(50), seen_tokens_per_s=signal(20_000))
 LOAD = st.builds(
     lambda loads, in_flight, said, losses, scored: LoadMemory(
-        tuple((NOON - 15.0 * (len(loads) - i), load) for i, load in enumerate(loads)), in_flight,
+        tuple((NOON - 15.0 * (len(loads) - i), load) for i, load in enumerate(loads)),
+        tuple((NOON - 15.0 * (len(in_flight) - i), n) for i, n in enumerate(in_flight)),
         tuple((NOON + 15.0 * (i - 2), *pair) for i, pair in enumerate(said)), *losses, scored,
     ),
     st.lists(st.floats(0, 20_000), max_size=12),
-    st.one_of(st.none(), st.floats(0, 900)),
+    st.lists(st.floats(0, 900), max_size=5),
     st.lists(st.tuples(st.floats(0, 20_000), st.floats(0, 20_000)), max_size=5),
     st.tuples(st.floats(0, 5000), st.floats(0, 5000)),
     st.floats(0, 90),

@@ -68,8 +68,8 @@ def test_long_prompts_are_slow_on_any_number_of_replicas_and_keep_none():
 
 def test_without_measured_compute_kv_use_counts_twice():
     told = policy(capacity=None)
-    assert warm(5, replicas(5, signals(kv=0.25)), told=told).desired == 4
-    got = warm(5, replicas(5, signals(kv=0.3)), told=told)
+    assert warm(5, replicas(5, signals(kv=0.25, running=4)), told=told).desired == 4
+    got = warm(5, replicas(5, signals(kv=0.3, running=4)), told=told)
     assert (got.desired, got.reason) == (5, Reason.IN_BAND)
     assert "KV use would be 0.375 on 4 replicas, limit 0.36" in got.trail[-1].message
 
@@ -153,7 +153,20 @@ def test_the_second_half_of_the_hours_changes_is_for_growth():
 def test_capacity_unknown_then_measured_turns_no_direction_round():
     told = policy(capacity=None)
     assert warm(5, replicas(5, CALM), demand(2800.0), told=told, memory=measured(5, 700.0)).desired == 6
-    assert warm(5, replicas(5, CALM), demand(2800.0), told=told).desired == 4
+    calm = signals(waiting=0, kv=0.2, running=4, tokens=300.0)
+    assert warm(5, replicas(5, calm), demand(2800.0), told=told).desired == 4
+
+
+def test_without_measured_compute_a_rise_is_not_met_with_fewer():
+    """5 running on each of 5 are 6.25 on each of 4, of at most 7.2; within the horizon a rise makes them 8.9."""
+    told = policy(capacity=None)
+    seen = replicas(5, signals(kv=0.1, running=5, tokens=300.0))
+    assert warm(5, seen, demand(100.0, requests=5.0, seen=1500.0), told=told).desired == 4
+    loads = [100.0 + 35.0 * tick for tick in range(40)]
+    rising = LoadMemory(tuple((NOON - 15.0 * (40 - tick), load) for tick, load in enumerate(loads)))
+    got = warm(5, seen, demand(100.0, requests=5.0, seen=1500.0), told=told, memory=settled(5, load=rising))
+    assert (got.desired, got.reason) == (5, Reason.IN_BAND)
+    assert "running requests per replica would be 8.88 on 4 replicas, limit 7.2" in got.trail[-1].message
 
 
 def test_no_traffic_scales_in_although_averages_are_missing():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaler.scaling.trend import LoadMemory, level, say, seen, upper
+from autoscaler.scaling.trend import LoadMemory, arrived, level, say, seen, upper
 
 NOON = 1_795_867_200.0
 
@@ -10,7 +10,7 @@ NOON = 1_795_867_200.0
 def followed(loads, forecast: float | None = None, lead_s: float = 300.0) -> LoadMemory:
     memory = LoadMemory()
     for tick, load in enumerate(loads):
-        memory = seen(memory, float(load), None, NOON + 15.0 * tick)
+        memory = seen(memory, float(load), NOON + 15.0 * tick)
         if forecast is not None:
             memory = say(memory, forecast, lead_s)
     return memory
@@ -75,5 +75,16 @@ def test_an_unproven_forecast_waits_for_twenty_judgements():
 
 def test_the_same_moment_again_adds_nothing():
     memory = followed([1000.0] * 10, forecast=900.0)
-    again = say(seen(memory, 5.0, None, NOON + 15.0 * 9), 5.0, 300.0)
+    again = say(seen(memory, 5.0, NOON + 15.0 * 9), 5.0, 300.0)
     assert again == memory
+
+
+def test_requests_in_flight_are_compared_with_those_of_a_window_ago():
+    memory = LoadMemory()
+    for tick, in_flight in enumerate((100.0, 130.0, 160.0, 190.0, 220.0)):
+        memory, grown = arrived(memory, in_flight, NOON + 15.0 * tick, 60.0)
+    assert grown == pytest.approx(2.0)
+    for tick in range(5, 10):
+        memory, grown = arrived(memory, 220.0, NOON + 15.0 * tick, 60.0)
+    assert grown == 0.0
+    assert len(memory.in_flight) == 6
