@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.requirements-installed
 
-.PHONY: help setup demo test parts check explore soak audit sbom bench lock clean
+.PHONY: help setup demo test parts check explore soak test-vllm audit sbom bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -46,6 +46,10 @@ explore: setup ## property tests on examples that nobody ran yet; keep what fail
 
 soak: setup ## hours in virtual time, then 20 minutes of everything for real: memory and file handles must stay flat
 	$(BIN)/python -m tests.soak $(ARGS)
+
+test-vllm: setup ## two real vLLM servers on the processor under the controller; 6 GB of disk and 9 GB of memory, 10 minutes and more
+	$(BIN)/python -m tests.vllm.install
+	$(BIN)/pytest -q -s --timeout 3600 tests/vllm/real_vllm.py $(ARGS)
 
 audit: setup ## ask the public advisory database about every locked package; needs a network that reaches it
 	$(BIN)/pip-audit --disable-pip --require-hashes -r requirements.lock
