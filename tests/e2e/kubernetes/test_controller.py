@@ -32,24 +32,25 @@ def test_a_scale_out_is_named_only_once_its_adapters_are_resident(
     fleet: FleetUnderTest, controller: Controller, gate: bool
 ) -> None:
     first = {p.metadata.name for p in fleet.deploy(2, *ENGINE, gate=gate)}
-    missing: dict[str, set[str]] = {}
+    missing: set[str] = set()
 
     def look(ring: RingSnapshot) -> None:
-        named = active(ring)
         for pod in fleet.pods():
-            if pod.metadata.name in named and pod.metadata.name not in missing:
-                missing[pod.metadata.name] = owned(ring, named[pod.metadata.name]) - models(url_of(pod))
+            if (slot := active(ring).get(pod.metadata.name)) is not None:
+                missing.update(owned(ring, slot) - models(url_of(pod)))
+
+    def owns_some(ring: RingSnapshot) -> bool:
+        return any(owned(ring, slot) for pod, slot in active(ring).items() if pod not in first)
 
     with Rings(fleet, look) as rings:
         controller.wants(policy(2, 4)).start()
         rings.wait("both pods are on the ring", lambda ring: set(active(ring)) == first)
         controller.wants(policy(3, 4))
-        ring = rings.wait("a third pod is on the ring", lambda ring: len(active(ring)) == 3)
+        ring = rings.wait("a third pod is on the ring and owns adapters", owns_some)
         fleet.wait_ready(3)
     assert not rings.failures
-    newcomer = (set(active(ring)) - first).pop()
-    assert missing[newcomer] == set()
-    assert owned(ring, active(ring)[newcomer])
+    assert missing == set(), "no epoch names a pod before it has what it owns"
+    assert len(active(ring)) == 3
     assert slots(fleet) == active(ring)
     epochs = [ring.epoch for ring in rings.seen]
     assert epochs == sorted(set(epochs))
