@@ -127,9 +127,12 @@ class KubernetesFleet:
                 return await self._mark(followed, pod, {"annotations": {DRAINING: None}})
 
     async def detach(self) -> tuple[str, ...]:
-        """Open every gate and take every label and annotation of ours off pods and declared targets."""
+        """Open every gate and take every label and annotation of ours off pods and declared targets.
+
+        Deployments that were made for hot groups stay, since routers send to them.
+        """
         await self._refresh()
-        opened = cleaned = freed = 0
+        opened = cleaned = freed = made = 0
         for followed in self._followed.values():
             for pod in followed.pods().values():
                 if readings.gated(pod):
@@ -137,9 +140,17 @@ class KubernetesFleet:
                 marks = readings.marks(pod)
                 if marks:
                     cleaned += isinstance(await self._mark(followed, pod, marks), Applied)
-            freed += await self._free(followed)
-        told = {"opened the gates of {} pods": opened, "removed labels and annotations from {} pods": cleaned,
-                "removed annotations from {} declared targets": freed}  # fmt: skip
+            found = followed.found
+            if found is not None and MADE in labels(found):
+                made += 1
+            else:
+                freed += await self._free(followed)
+        told = {
+            "opened the gates of {} pods": opened,
+            "removed labels and annotations from {} pods": cleaned,
+            "removed annotations from {} declared targets": freed,
+            "left {} Deployments of hot groups, to be deleted once nobody sends to them": made,
+        }
         return tuple(text.format(count) for text, count in told.items() if count)
 
     def reference(self, group: str) -> Json | None:

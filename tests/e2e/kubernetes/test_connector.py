@@ -12,6 +12,7 @@ from kubernetes import client
 from autoscaler.connectors.kubernetes.cluster import Cluster, RefusedError
 from autoscaler.connectors.kubernetes.config_map import ConfigMapRing, OneConfigMap
 from autoscaler.connectors.kubernetes.fleet import KubernetesFleet
+from autoscaler.connectors.kubernetes.hot_groups import HotTemplate
 from autoscaler.connectors.kubernetes.lease import FREEZE, KubernetesLease
 from autoscaler.connectors.kubernetes.state import ConfigMapState
 from autoscaler.connectors.kubernetes.targets import GroupTarget
@@ -19,6 +20,7 @@ from autoscaler.connectors.kubernetes.tokens import shared_tokens
 from autoscaler.connectors.kubernetes.watch import Watched
 from autoscaler.domain.decisions import Applied, Failed, Grow, Shrink, Skipped
 from autoscaler.domain.fleet import Tier
+from autoscaler.policy.groups import MergedCheckpoints, PodPatch
 from autoscaler.ports import TemporaryError
 from tests.e2e.kubernetes.fleet import FleetUnderTest
 from tests.e2e.parts.controlplane import ControlPlane
@@ -144,6 +146,36 @@ class TestTargets:
             assert isinstance(await actuator.apply(Shrink("hot-acme", 0, (pod.metadata.name,), remove=True)), Applied)
             await asyncio.to_thread(wait_until, "no pod is left", lambda: not spare.pods())
             await eventually(taken_back)
+
+
+async def test_letting_go_leaves_hot_groups_that_routers_send_to(
+    fleet: FleetUnderTest, cluster: Cluster, namespace: str
+) -> None:
+    counts = OneConfigMap(cluster, namespace, "fleet-state")
+    warm = GroupTarget("apps/v1", "Deployment", namespace, WARM, Tier.WARM, "warm")
+    template = HotTemplate("fleet", warm, PodPatch(), MergedCheckpoints(), lambda tenant: (tenant,), 1.0)
+    made = KubernetesFleet(cluster, lambda: (warm,), ConfigMapState(counts), None, lambda: template)
+    try:
+        await asyncio.to_thread(fleet.deploy, 1, pre_stop_sleep_s=0)
+        await made.groups()
+        assert isinstance(await made.apply(Grow("hot-acme", 1, "acme")), Applied)
+        await eventually(lambda: made_group(made))
+        (told,) = await made.detach()
+        assert told.startswith("left 1 Deployments of hot groups")
+        assert fleet.apps.read_namespaced_deployment("fleet-hot-acme", namespace).spec.replicas == 1
+        assert isinstance(await made.apply(Shrink("hot-acme", 0, (), remove=True)), Applied)
+        await eventually(lambda: no_longer(made))
+    finally:
+        made.close()
+        counts.close()
+
+
+async def made_group(fleet: KubernetesFleet) -> bool:
+    return "hot-acme" in await fleet.groups()
+
+
+async def no_longer(fleet: KubernetesFleet) -> bool:
+    return not await made_group(fleet)
 
 
 class TestRing:
