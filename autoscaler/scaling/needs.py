@@ -20,6 +20,7 @@ EPSILON = 1e-9
 MOST_BY_QUEUE = 2.0
 """Where it is unknown what a replica carries, a queue asks for twice as many at most."""
 LASTING_WINDOWS = 2.0
+"""A queue that has lasted so long although the load should fit says that capacity is less than was thought."""
 
 
 def unwanted(scene: Scene) -> Step | None:
@@ -67,20 +68,22 @@ def queue(scene: Scene) -> Step | None:
     text = f"{mean:.3g} requests wait for compute per ready replica, target {target:.3g}"
     if mean <= target * (1 + scene.policy.scaling.tolerance_ratio):
         return _pressure(scene, mean / target, text)
-    return _backlog(scene, text) or _pressure(scene, min(mean / target, MOST_BY_QUEUE), text)
+    by_share = _pressure(scene, min(mean / target, MOST_BY_QUEUE), text)
+    by_load, since_s = _backlog(scene, text), scene.memory.capacity.queued_since_s
+    if by_load is None:
+        return by_share
+    lasting = since_s is not None and scene.now_s - since_s >= LASTING_WINDOWS * scene.policy.signals.window_s
+    return by_share if lasting and int(by_share.value) > int(by_load.value) else by_load
 
 
 def _backlog(scene: Scene, text: str) -> Step | None:
     """What the load needs, and the queue with it until new replicas would serve; None where either is unknown.
 
-    A queue is work left over, no load: 300 requests of 650 tokens, gone within a start of 325 s, are 600 tokens/s. One
-    that has lasted for two windows although the load should fit says that capacity is less than was thought.
+    A queue is work left over, no load: 300 requests of 650 tokens, gone within a start of 325 s, are 600 tokens/s.
     """
     usable, line = scene.usable_tokens_per_s, scene.memory.load
-    now, since_s = level(line), scene.memory.capacity.queued_since_s
+    now = level(line)
     if isinstance(usable, Missing) or now is None or line.samples[-1][0] != scene.now_s:
-        return None
-    if since_s is not None and scene.now_s - since_s >= LASTING_WINDOWS * scene.policy.signals.window_s:
         return None
     backlog = scene.readings.waiting * scene.demand.tokens_per_request / scene.lead_s
     ready = scene.readings.ready
