@@ -96,7 +96,7 @@ def ours(
     names = {"ours": ("p50", "p90"), "table": ("table50", "table90"), "model": ("model50", "model90")}
     walks = {name: Walk(np.zeros(shape), np.zeros(shape)) for name in names}
     told = FleetPolicy(name="replay", base_model="any")
-    ahead_s = (told.forecast.horizon_s, told.scaling.scale_in.horizon_s)
+    ahead_s = (told.forecast.horizon_s, told.scaling.scale_in.horizon_s or max(told.forecast.horizons_s))
     seen = Seen.empty(rates.rps)
     for t, memory in enumerate(walk(rates, settings, train_windows)):
         for h, pending in enumerate(memory.pending):
