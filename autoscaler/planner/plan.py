@@ -30,8 +30,8 @@ from autoscaler.scaling import ScalePlan, capacity_of, decide_scale
 from autoscaler.tiering import TierPlan, decide_tiers
 
 OVERDRAFT = 25.0
-"""Moves. A removal brings the moves that it needs, and a replica is dearer than a load: while the ring spends its budget
-as it comes, a removal need not wait for a moment in which some is left; an overdraft beyond this it waits for."""
+"""Moves. A removal brings the moves that it needs, and a replica is dearer than a load: while the ring spends its
+budget as it comes, a removal need not wait for a moment in which some is left; beyond this overdraft it waits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
