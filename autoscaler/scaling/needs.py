@@ -14,9 +14,10 @@ from autoscaler.domain.fleet import Tier
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.policy.words import SlotShortage
 from autoscaler.scaling.scene import Scene
-from autoscaler.scaling.trend import level
+from autoscaler.scaling.trend import level, upper
 
 EPSILON = 1e-9
+BATCH_PART = 6.0
 MOST_BY_QUEUE = 2.0
 """Where it is unknown what a replica carries, a queue asks for twice as many at most."""
 LASTING_WINDOWS = 2.0
@@ -92,6 +93,26 @@ def _backlog(scene: Scene, text: str) -> Step | None:
     return Step(Reason.SATURATION if need > ready else Reason.IN_BAND, need, f"{text}; {load}: {need}")
 
 
+def batch(scene: Scene) -> Step | None:
+    """Before it is known what a replica carries, a batch may be a sixth of what limits allow when growth would serve.
+
+    A queue comes too late by a start: with many adapters in few slots replicas saturate at a quarter of their limits.
+    """
+    line, most = scene.memory.load, scene.memory.capacity.most_running / BATCH_PART
+    if isinstance(scene.capacity.tokens_per_s, Fresh) or not line.in_flight or most <= 0 or scene.thrashes:
+        return None
+    now, ahead, ready = level(line), upper(line, scene.lead_s), scene.readings.ready
+    mean = sum(n for _, n in line.in_flight) / len(line.in_flight) / max(ready, 1)
+    then = mean * (ahead / now if now and ahead else 1.0)
+    if then <= most * (1 + scene.policy.scaling.tolerance_ratio):
+        return None
+    need = math.ceil(ready * min(then / most, MOST_BY_QUEUE) - EPSILON)
+    text = (
+        f"{then:.3g} requests in flight per ready replica {scene.lead_s:.0f} s on, {most:.3g} until capacity is known"
+    )
+    return Step(Reason.SATURATION, need, f"{text}: {need}")
+
+
 def kv_usage(scene: Scene) -> Step | None:
     """KV cache use over the target."""
     readings, target = scene.readings, scene.policy.scaling.kv_usage_ratio
@@ -161,7 +182,7 @@ def unheard(scene: Scene) -> Step | None:
     return Step(Reason.SIGNALS_MISSING, scene.current, text)
 
 
-RULES = (unheard, thrash, idle, woken, dedicated, queue, kv_usage, ttft, forecast, adapter_slots)
+RULES = (unheard, thrash, idle, woken, dedicated, queue, batch, kv_usage, ttft, forecast, adapter_slots)
 
 
 def recommend(scene: Scene) -> Step:

@@ -34,7 +34,7 @@ class GroupDemand:
     def tokens_per_request(self) -> float:
         """Of the requests seen; 0 where there were none."""
         tokens, requests = self.seen_tokens_per_s, self.requests_per_s
-        known = isinstance(tokens, Fresh) and isinstance(requests, Fresh) and requests.value > 0
+        known = isinstance(tokens, Fresh) and isinstance(requests, Fresh) and requests.value > 1e-6
         return tokens.value / requests.value if known else 0.0  # type: ignore[union-attr]
 
 

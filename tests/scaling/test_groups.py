@@ -163,3 +163,8 @@ def test_stuck_replicas_are_a_condition():
     memory = settled(5, pending_since_s=NOON - 900.0)
     assert "replicas of warm not ready after 900 s: 1" in conditions_of(view, memory)["ReplicasStuck/warm"]
     assert conditions_of(view, settled(5, pending_since_s=NOON - 899.0)) == {}
+
+
+def test_a_rate_next_to_nothing_tells_no_length_of_requests():
+    assert demand(10.0, requests=1e-300, seen=10.0).tokens_per_request == 0.0
+    assert demand(10.0, requests=2.0, seen=10.0).tokens_per_request == 5.0
