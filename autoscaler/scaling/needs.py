@@ -18,6 +18,8 @@ from autoscaler.scaling.trend import level, upper
 
 EPSILON = 1e-9
 BATCH_PART = 6.0
+MOST_GROWTH = 1.5
+"""Of a batch within a start, while nothing is known: the line through a fleet's first minutes may be any steep."""
 MOST_BY_QUEUE = 2.0
 """Where it is unknown what a replica carries, a queue asks for twice as many at most."""
 LASTING_WINDOWS = 2.0
@@ -103,8 +105,8 @@ def batch(scene: Scene) -> Step | None:
         return None
     now, ahead, ready = level(line), upper(line, scene.lead_s), scene.readings.ready
     mean = sum(n for _, n in line.in_flight) / len(line.in_flight) / max(ready, 1)
-    then = mean * (ahead / now if now and ahead else 1.0)
-    if then <= most * (1 + scene.policy.scaling.tolerance_ratio):
+    then = mean * min(ahead / now if now and ahead else 1.0, MOST_GROWTH)
+    if mean <= most / 2 or then <= most * (1 + scene.policy.scaling.tolerance_ratio):
         return None
     need = math.ceil(ready * min(then / most, MOST_BY_QUEUE) - EPSILON)
     text = (

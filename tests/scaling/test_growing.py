@@ -172,7 +172,7 @@ def test_a_queue_is_work_left_over_and_no_load():
     seen = replicas(3, signals(waiting=40, kv=0.3))
     got = warm(3, seen, demand(2000.0, requests=20.0, seen=2000.0), memory=settled(3, load=steady(2000.0, 144.0)))
     assert (got.desired, got.trail[0].reason) == (3, Reason.IN_BAND)
-    assert "2000 tokens/s and the queue's 53.3 over 700 a replica: 3" in got.trail[0].message
+    assert "2000 tokens/s and the queue's 53.33 over 700 a replica: 3" in got.trail[0].message
 
 
 def test_a_load_above_what_runs_grows_by_what_is_missing():
