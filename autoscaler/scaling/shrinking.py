@@ -11,6 +11,7 @@ from __future__ import annotations
 from autoscaler.domain.decisions import Reason, Step
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.policy.words import SlotShortage
+from autoscaler.scaling.needs import MOST_GROWTH
 from autoscaler.scaling.scene import Scene
 from autoscaler.scaling.trend import level, upper
 
@@ -159,10 +160,10 @@ def _fits(scene: Scene, n: int) -> Step:
 
 
 def _growth(scene: Scene) -> float:
-    """Load as it will be within the horizon, over what it is."""
+    """Load as it will be within the horizon, over what it is; right after a fall the line's end is next to nothing."""
     load = scene.memory.load
     now, ahead = level(load), upper(load, scene.policy.scaling.scale_in_horizon_s)
-    return ahead / now if now and ahead else 1.0
+    return min(ahead / now, MOST_GROWTH) if now and ahead else 1.0
 
 
 def _wait_s(scene: Scene) -> float | None:
