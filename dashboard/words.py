@@ -8,7 +8,6 @@ import zoneinfo
 from typing import Any
 
 UNKNOWN = "unknown"
-_POWER = re.compile(r"\b\d(?:\.\d+)?e\+\d{2}\b")
 
 CAUSES = {
     "none": "well",
@@ -131,8 +130,8 @@ def spaced(reason: str) -> str:
 
 
 def sentence(text: str | None) -> str:
-    """First letter upper, a full stop at the end, `1.6e+04` as `16,000`; names such as `budget.maxTotal` stay as is."""
-    stripped = _POWER.sub(lambda power: f"{float(power[0]):,.0f}", (text or "").strip())
+    """First letter upper, a full stop at the end; names such as `budget.maxTotal` stay as they are."""
+    stripped = (text or "").strip()
     if not stripped:
         return ""
     first, _, _ = stripped.partition(" ")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from autoscaler.domain.diagnosis import Cause, ReplicaFinding, Term
+from autoscaler.domain.figures import figure
 from autoscaler.domain.fleet import Replica
 from autoscaler.domain.signals import Fresh, Signal, value_or
 from autoscaler.policy.model import FleetPolicy
@@ -93,7 +94,7 @@ def _uneven(replica: Replica, usual: Usual, saturation: float) -> Term | None:
         return None
     if tokens is None or usual.tokens_per_s is None or tokens <= FULLER * usual.tokens_per_s:
         return None
-    text = f"it gets {tokens:.4g} tokens/s and queues, its peers {usual.tokens_per_s:.4g} and do not"
+    text = f"it gets {figure(tokens)} tokens/s and queues, its peers {figure(usual.tokens_per_s)} and do not"
     return Term("fuller_than_peers", tokens / max(usual.tokens_per_s, 1e-9), FULLER, text)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from autoscaler.domain.decisions import Reason, Step
+from autoscaler.domain.figures import figure
 from autoscaler.domain.fleet import Tier
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.policy.words import SlotShortage
@@ -91,22 +92,24 @@ def _backlog(scene: Scene, text: str) -> Step | None:
     backlog = scene.readings.waiting * scene.demand.tokens_per_request / scene.lead_s
     ready = scene.readings.ready
     need = max(math.ceil((now + backlog) / usable.value - EPSILON), ready)
-    load = f"{now:.4g} tokens/s and the queue's {backlog:.3g} over {usable.value:.4g} a replica"
+    load = f"{figure(now)} tokens/s and the queue's {figure(backlog)} over {figure(usable.value)} a replica"
     return Step(Reason.SATURATION if need > ready else Reason.IN_BAND, need, f"{text}; {load}: {need}")
 
 
 def batch(scene: Scene) -> Step | None:
     """Before it is known what a replica carries, a batch may be a sixth of what limits allow when growth would serve.
 
-    A queue comes too late by a start: with many adapters in few slots replicas saturate at a quarter of their limits.
+    A queue comes too late by a start: with many adapters in few slots replicas saturate at a quarter of their limits. A
+    load that does not rise is carried already, whatever the batch.
     """
     line, most = scene.memory.load, scene.memory.capacity.most_running / BATCH_PART
     if isinstance(scene.capacity.tokens_per_s, Fresh) or not line.in_flight or most <= 0 or scene.thrashes:
         return None
     now, ahead, ready = level(line), upper(line, scene.lead_s), scene.readings.ready
     mean = sum(n for _, n in line.in_flight) / len(line.in_flight) / max(ready, 1)
-    then = mean * min(ahead / now if now and ahead else 1.0, MOST_GROWTH)
-    if mean <= most / 2 or then <= most * (1 + scene.policy.scaling.tolerance_ratio):
+    growth = min(ahead / now if now and ahead else 1.0, MOST_GROWTH)
+    then, tolerance = mean * growth, scene.policy.scaling.tolerance_ratio
+    if growth <= 1 + tolerance or mean <= most / 2 or then <= most * (1 + tolerance):
         return None
     need = math.ceil(ready * min(then / most, MOST_BY_QUEUE) - EPSILON)
     text = (
@@ -150,7 +153,7 @@ def forecast(scene: Scene) -> Step | None:
         return None
     need = math.ceil(demand.value / usable.value - EPSILON)
     per = usable.value / scene.utilisation
-    text = f"{demand.value:.4g} tokens/s ({by}) over {per:.4g} a replica at {scene.utilisation:.2f}"
+    text = f"{figure(demand.value)} tokens/s ({by}) over {figure(per)} a replica at {scene.utilisation:.2f}"
     tolerance = scene.policy.scaling.tolerance_ratio
     if need > scene.current > 0 and demand.value <= scene.current * usable.value * (1 + tolerance):
         return Step(Reason.WITHIN_TOLERANCE, scene.current, f"{text}: within {tolerance:.0%} of {scene.current}")

@@ -9,6 +9,7 @@ the ring's budget of moves allows it. Worked numbers: 5 replicas at KV .5 become
 from __future__ import annotations
 
 from autoscaler.domain.decisions import Reason, Step
+from autoscaler.domain.figures import figure
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.policy.words import SlotShortage
 from autoscaler.scaling.needs import MOST_GROWTH
@@ -69,7 +70,8 @@ def load(scene: Scene, n: int) -> Step | None:
         checks.append(("tokens/s per replica", max(seen) / n if seen else None, usable.value * room))
     for name, value, limit in checks:
         if value is not None and value > limit:
-            return _keep(scene, Reason.IN_BAND, f"{name} would be {value:.3g} on {n} replicas, limit {limit:.3g}")
+            text = f"{name} would be {figure(value)} on {n} replicas, limit {figure(limit)}"
+            return _keep(scene, Reason.IN_BAND, text)
     return None
 
 
@@ -97,7 +99,7 @@ def horizon(scene: Scene, n: int) -> Step | None:
     if isinstance(usable, Missing) or isinstance(demand, Missing) or demand.value <= usable.value * n:
         return None
     by = f" ({by})" if by else ""
-    text = f"{demand.value:.4g} tokens/s within {span:.0f} s{by} do not fit {n} replicas of {usable.value:.4g}"
+    text = f"{figure(demand.value)} tokens/s within {span:.0f} s{by} do not fit {n} replicas of {figure(usable.value)}"
     return _keep(scene, Reason.FORECAST_DEMAND, text)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.domain.decisions import Condition, Reason, Step, TierDecision
+from autoscaler.domain.figures import figure
 from autoscaler.domain.fleet import Tier
 from autoscaler.domain.observation import Bools, Floats
 from autoscaler.domain.signals import Fresh
@@ -107,12 +108,14 @@ def _isolation(tenants: Tenants, row: int) -> str:
 
 def _load(tenants: Tenants, row: int) -> str:
     mean = float(tenants.view.mean_tokens_per_s[row])
-    return f"{mean:.4g} tokens/s expected, {_replicas(tenants, mean)}; {_hot_line(tenants)}; {_worth(tenants, mean)}"
+    return (
+        f"{figure(mean)} tokens/s expected, {_replicas(tenants, mean)}; {_hot_line(tenants)}; {_worth(tenants, mean)}"
+    )
 
 
 def _burst(tenants: Tenants, row: int) -> str:
     now = float(tenants.rate[row])
-    return f"a jump to {now:.4g} tokens/s, {_replicas(tenants, now)}; {_hot_line(tenants)}; {_worth(tenants, now)}"
+    return f"a jump to {figure(now)} tokens/s, {_replicas(tenants, now)}; {_hot_line(tenants)}; {_worth(tenants, now)}"
 
 
 def _slo(tenants: Tenants, row: int) -> str:
@@ -130,27 +133,26 @@ def _noisy(tenants: Tenants, row: int) -> str:
 
 
 def _new(tenants: Tenants, row: int) -> str:
-    return f"never seen before: it begins on the ring; upper band {tenants.upper[row]:.4g} tokens/s"
+    return f"never seen before: it begins on the ring; upper band {figure(tenants.upper[row])} tokens/s"
 
 
 def _woke(tenants: Tenants, row: int) -> str:
     upper = float(tenants.upper[row])
-    return f"upper band {upper:.4g} tokens/s; a COLD tenant wakes up from {tenants.cold_tokens_per_s:.4g}"
+    return f"upper band {figure(upper)} tokens/s; a COLD tenant wakes up from {figure(tenants.cold_tokens_per_s)}"
 
 
 def _quiet(tenants: Tenants, row: int) -> str:
     line, upper = float(tenants.quiet_below[row]), float(tenants.later_upper[row])
     quiet_s = tenants.now_s - float(tenants.quiet_since_s[row])
-    text = (
-        f"upper band {upper:.4g} tokens/s, below {line:.4g} for {_span(quiet_s)} (needs {_span(tenants.dwell_s[row])})"
-    )
+    for_s = f"{_span(quiet_s)} (needs {_span(tenants.dwell_s[row])})"
+    text = f"upper band {figure(upper)} tokens/s, below {figure(line)} for {for_s}"
     if tenants.before[row] == TIER_HOT:
         return f"{text}: {_worth(tenants, upper)}"
     slots = tenants.slots or 0
     return (
         f"{text}: gives back {int(tenants.view.adapters[row])} adapter slots of a ring that holds {tenants.on_ring} "
         f"adapters in {slots}, not each twice, so that {_copies(tenants, row)} on two replicas; of its own next hour "
-        f"{float(tenants.mean[row]) * 3600:.3g} tokens are expected to wait for a load"
+        f"{figure(float(tenants.mean[row]) * 3600)} tokens are expected to wait for a load"
     )
 
 
@@ -158,19 +160,19 @@ def _dwell(tenants: Tenants, row: int) -> str:
     since_s = max(float(tenants.since_s[row]), float(tenants.quiet_since_s[row]))
     left = float(tenants.dwell_s[row]) - (tenants.now_s - since_s)
     upper = float(tenants.later_upper[row])
-    return f"quiet at {upper:.4g} tokens/s, {_worth(tenants, upper)}, but it stays for {_span(left)} more (dwell)"
+    return f"quiet at {figure(upper)} tokens/s, {_worth(tenants, upper)}, but it stays for {_span(left)} more (dwell)"
 
 
 def _in_band(tenants: Tenants, row: int) -> str:
     upper = float(tenants.upper[row])
     if not tenants.view.known[row]:
         return "its demand is unknown, so it stays"
-    text = f"upper band {upper:.4g} tokens/s is {_replicas(tenants, upper)}; {_hot_line(tenants)}"
+    text = f"upper band {figure(upper)} tokens/s is {_replicas(tenants, upper)}; {_hot_line(tenants)}"
     if tenants.before[row] == TIER_WARM and tenants.quiet[row]:
         return f"{text}; quiet, but the ring holds every adapter twice, so COLD would gain nothing"
     if tenants.before[row] == TIER_HOT:
         later = float(tenants.later_upper[row])
-        return f"{text}; {_worth(tenants, later)}; it goes back below {float(tenants.quiet_below[row]):.4g}"
+        return f"{text}; {_worth(tenants, later)}; it goes back below {figure(float(tenants.quiet_below[row]))}"
     if tenants.before[row] == TIER_COLD:
         return f"{text}; asleep, it leaves {int(tenants.view.adapters[row])} adapter slots to others"
     return text
@@ -184,7 +186,7 @@ def _slot_budget(tenants: Tenants, row: int) -> str:
     each = float(tenants.mean[row]) / max(int(tenants.view.adapters[row]), 1)
     return (
         f"the ring's {tenants.slots} adapter slots are taken by tenants worth more than its "
-        f"{each:.4g} tokens/s per adapter"
+        f"{figure(each)} tokens/s per adapter"
     )
 
 
@@ -209,7 +211,7 @@ def _hot_line(tenants: Tenants) -> str:
     threshold = tenants.policy.tiering.hot_threshold_replicas
     if not np.isfinite(tenants.hot_tokens_per_s):
         return "nobody is HOT by load before a replica's capacity is known"
-    return f"HOT from {threshold:.3g} replicas ({tenants.hot_tokens_per_s:.4g} tokens/s)"
+    return f"HOT from {threshold:.3g} replicas ({figure(tenants.hot_tokens_per_s)} tokens/s)"
 
 
 def _replicas(tenants: Tenants, tokens_per_s: float) -> str:

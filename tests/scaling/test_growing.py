@@ -228,12 +228,15 @@ def test_a_group_that_saturates_and_thrashes_grows_by_its_load():
 
 
 def test_before_capacity_is_known_the_batch_asks_before_a_queue_does():
-    """16 in flight on each of 3, where 64 may run: a sixth is 10.7, so 5 are needed, long before anything waits."""
+    """12 in flight on each of 3, where 64 may run: a sixth is 10.7, and the load rises by 17 % within a start."""
     told = policy(capacity=None)
-    load, seen = steady(2000.0, 48.0), replicas(3, signals(kv=0.1, running=16.0))
-    unknown = settled(3, load=load, capacity=CapacityMemory(most_running=64.0, at_s=NOON - 15.0))
-    got = warm(3, seen, demand(2000.0, requests=20.0, seen=2000.0), told=told, memory=unknown)
-    assert (got.desired, got.reason) == (5, Reason.SATURATION)
-    assert got.trail[0].message == ("16 requests in flight per ready replica 225 s on, 10.7 until capacity is known: 5")
-    known = warm(3, seen, demand(2000.0, requests=20.0, seen=2000.0), memory=settled(3, load=load))
-    assert known.desired == 3
+    wanted, seen = demand(2000.0, requests=20.0, seen=2600.0), replicas(3, signals(kv=0.1, running=12.0))
+    learnt = CapacityMemory(most_running=64.0, at_s=NOON - 15.0)
+    for load, expected in (
+        (replace(rising(40.0), in_flight=steady(0.0, 36.0).in_flight), 4),
+        (steady(2600.0, 36.0), 3),
+    ):
+        got = warm(3, seen, wanted, told=told, memory=settled(3, load=load, capacity=learnt))
+        assert got.desired == expected
+        if expected == 4:
+            assert (got.reason, got.trail[0].message.startswith("14.1 requests in flight")) == (Reason.SATURATION, True)

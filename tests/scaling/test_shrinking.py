@@ -166,7 +166,7 @@ def test_without_measured_compute_a_rise_is_not_met_with_fewer():
     rising = LoadMemory(tuple((NOON - 15.0 * (40 - tick), load) for tick, load in enumerate(loads)))
     got = warm(5, seen, demand(100.0, requests=5.0, seen=1500.0), told=told, memory=settled(5, load=rising))
     assert (got.desired, got.reason) == (5, Reason.IN_BAND)
-    assert "running requests per replica would be 8.88 on 4 replicas, limit 7.2" in got.trail[-1].message
+    assert "running requests per replica would be 8.875 on 4 replicas, limit 7.2" in got.trail[-1].message
 
 
 def test_no_traffic_scales_in_although_averages_are_missing():

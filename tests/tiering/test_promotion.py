@@ -15,7 +15,7 @@ def test_a_tenant_that_is_expected_to_need_several_replicas_is_hot_at_once():
     got = decide({"rate": 9000.0, "mean": 12_100.0, "upper": 15_000.0})
     assert (got.before, got.after, got.reason) == (Tier.WARM, Tier.HOT, Reason.FORECAST_HOT)
     assert got.trail[-1].message == (
-        "1.21e+04 tokens/s expected, 3.02 replicas; HOT from 3 replicas (1.2e+04 tokens/s); HOT is better than WARM by "
+        "12,100 tokens/s expected, 3.02 replicas; HOT from 3 replicas (12,000 tokens/s); HOT is better than WARM by "
         "0.51 replicas (isolation 1.01, a group's rounding 0.50)"
     )
 
@@ -32,7 +32,7 @@ def test_a_wide_band_alone_is_doubt_and_promotes_nobody():
 def test_a_jump_that_the_forecast_does_not_know_is_answered_at_once():
     got = decide({"rate": 13_000.0, "mean": 500.0, "upper": 900.0, "burst": True})
     assert (got.after, got.reason) == (Tier.HOT, Reason.BURST_ONSET)
-    assert "a jump to 1.3e+04 tokens/s, 3.25 replicas" in got.trail[-1].message
+    assert "a jump to 13,000 tokens/s, 3.25 replicas" in got.trail[-1].message
 
 
 def test_a_small_jump_is_no_reason():
