@@ -14,7 +14,7 @@ from autoscaler.domain.fleet import Tier
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.policy.words import SlotShortage
 from autoscaler.scaling.scene import Scene
-from autoscaler.scaling.trend import level, upper
+from autoscaler.scaling.trend import level, rises, upper
 
 EPSILON = 1e-9
 BATCH_PART = 6.0
@@ -102,7 +102,9 @@ def batch(scene: Scene) -> Step | None:
     load that does not rise is carried already, whatever the batch.
     """
     line, most = scene.memory.load, scene.memory.capacity.most_running / BATCH_PART
-    if isinstance(scene.capacity.tokens_per_s, Fresh) or not line.in_flight or most <= 0 or scene.thrashes:
+    if isinstance(scene.capacity.tokens_per_s, Fresh) or most <= 0 or scene.thrashes:
+        return None
+    if not line.in_flight or line.in_flight[-1][0] != scene.now_s or not rises(line):
         return None
     now, ahead, ready = level(line), upper(line, scene.lead_s), scene.readings.ready
     mean = sum(n for _, n in line.in_flight) / len(line.in_flight) / max(ready, 1)

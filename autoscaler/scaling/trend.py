@@ -104,6 +104,11 @@ def upper(memory: LoadMemory, ahead_s: float) -> float | None:
     return now + DAMPED * max(slope, 0.0) * ahead_s + BAND * spread
 
 
+def rises(memory: LoadMemory) -> bool:
+    """Whether the load is above the mean of the last minutes: right after a fall a line may still point upwards."""
+    return bool(memory.samples) and memory.samples[-1][1] > sum(x for _, x in memory.samples) / len(memory.samples)
+
+
 def _line(memory: LoadMemory) -> tuple[float, float, float]:
     """Load at the last sample, slope per second, and standard deviation around the line."""
     at_s = np.array([t for t, _ in memory.samples])

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from autoscaler.domain.signals import Fresh
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.simulator.engine.profile import EngineLimits
 from autoscaler.simulator.fleet.controlled import ControlledFleet
@@ -55,13 +56,15 @@ def learnt(kernels: str, top_rps: float) -> float:
         loop.close()
     assert view is not None
     capacity = view.plan.scale.capacity["warm"]
-    assert capacity.source == "fitted"
+    assert capacity.source == "fitted" and isinstance(capacity.tokens_per_s, Fresh)
     return capacity.tokens_per_s.value
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kernels", "overload_rps", "top_rps"), [("recent", 42.0, 20.0), ("measured", 30.0, 12.0)])
-def test_half_a_load_tells_what_saturation_carries_and_is_not_overconfident(kernels, overload_rps, top_rps):
+def test_half_a_load_tells_what_saturation_carries_and_is_not_overconfident(
+    kernels: str, overload_rps: float, top_rps: float
+) -> None:
     most, said = saturated(kernels, overload_rps), learnt(kernels, top_rps)
     print(most, said)
     assert 0.65 * most < said < 1.2 * most
