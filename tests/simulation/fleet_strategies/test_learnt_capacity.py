@@ -18,8 +18,8 @@ from autoscaler.simulator.traffic import GeneratorSettings
 REPLICAS, ADAPTERS, SECONDS = 2, 48, 1500.0
 
 
-def scenario(rate_rps: float, kernels: str, **traffic: float) -> Scenario:
-    generator = GeneratorSettings(adapters=ADAPTERS, rate_rps=rate_rps, **traffic)
+def scenario(rate_rps: float, kernels: str, season_s: float = 86_400.0, season_ratio: float = 1.0) -> Scenario:
+    generator = GeneratorSettings(adapters=ADAPTERS, rate_rps=rate_rps, season_s=season_s, season_ratio=season_ratio)
     return Scenario(
         Traffic(generator=generator), f"llama-3.1-8b-h100-64gb-{kernels}", EngineLimits(64, 64), SECONDS, 300.0
     ).static(REPLICAS)  # fmt: skip
@@ -56,7 +56,8 @@ def learnt(kernels: str, top_rps: float) -> float:
         loop.close()
     assert view is not None
     capacity = view.plan.scale.capacity["warm"]
-    assert capacity.source == "fitted" and isinstance(capacity.tokens_per_s, Fresh)
+    assert capacity.source == "fitted"
+    assert isinstance(capacity.tokens_per_s, Fresh)
     return capacity.tokens_per_s.value
 
 
