@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from autoscaler.domain.decisions import Reason, Step
+from autoscaler.domain.figures import figure
 from autoscaler.domain.fleet import Tier
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.policy.words import SlotShortage
@@ -91,7 +92,7 @@ def _backlog(scene: Scene, text: str) -> Step | None:
     backlog = scene.readings.waiting * scene.demand.tokens_per_request / scene.lead_s
     ready = scene.readings.ready
     need = max(math.ceil((now + backlog) / usable.value - EPSILON), ready)
-    load = f"{now:.4g} tokens/s and the queue's {backlog:.3g} over {usable.value:.4g} a replica"
+    load = f"{figure(now)} tokens/s and the queue's {figure(backlog)} over {figure(usable.value)} a replica"
     return Step(Reason.SATURATION if need > ready else Reason.IN_BAND, need, f"{text}; {load}: {need}")
 
 
@@ -154,7 +155,7 @@ def forecast(scene: Scene) -> Step | None:
         return None
     need = math.ceil(demand.value / usable.value - EPSILON)
     per = usable.value / scene.utilisation
-    text = f"{demand.value:.4g} tokens/s ({by}) over {per:.4g} a replica at {scene.utilisation:.2f}"
+    text = f"{figure(demand.value)} tokens/s ({by}) over {figure(per)} a replica at {scene.utilisation:.2f}"
     tolerance = scene.policy.scaling.tolerance_ratio
     if need > scene.current > 0 and demand.value <= scene.current * usable.value * (1 + tolerance):
         return Step(Reason.WITHIN_TOLERANCE, scene.current, f"{text}: within {tolerance:.0%} of {scene.current}")
