@@ -156,6 +156,40 @@ def test_a_leader_that_dies_between_any_two_effects_is_followed_within_two_lease
     assert set(active(rings.seen[-1])) == stays
 
 
+def test_a_rolling_upgrade_of_both_instances_costs_no_request_and_changes_nothing(
+    fleet: FleetUnderTest, control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    """As a Deployment of two does it: one comes, one goes; what they know is in the cluster."""
+    names = ("old-one", "old-other", "new-one", "new-other")
+    each = [Controller(tmp_path / name, control_plane.kubeconfig, namespace) for name in names]
+    fleet.deploy(3, *ENGINE, pre_stop_sleep_s=GOES_S)
+
+    def leads() -> bool:
+        return any(c.exit_code is None and c.ask("/v1/fleets/fleet")["leader"] for c in running)
+
+    with Rings(fleet) as rings, ExitStack() as stack:
+        for controller in each:
+            stack.callback(controller.wants(policy(3, 4)).stop)
+        running = each[:2]
+        for controller in running:
+            controller.start()
+        first = rings.wait("three pods are on the ring", lambda ring: len(active(ring)) == 3)
+        with served(tmp_path, each) as clients:
+            for leaves, comes in zip(each[:2], each[2:], strict=True):
+                comes.start()
+                running = [c for c in running if c is not leaves] + [comes]
+                leaves.stop()
+                wait_until("one of those that stay leads", leads, 60)
+            assert still(5, lambda: clients.failed == {})
+            one_by_one(first, rings)
+            for controller in running:
+                controller.wants(policy(4, 4))
+            last = rings.wait("the new ones act", lambda ring: len(active(ring)) == 4, 90)
+    assert active(first).items() <= active(last).items(), "slots stay"
+    epochs = [ring.epoch for ring in rings.seen]
+    assert epochs == sorted(set(epochs))
+
+
 def test_an_api_server_that_is_away_hurts_no_traffic_and_takes_nothing_in(
     fleet: FleetUnderTest, controllers: list[Controller], control_plane: ControlPlane, tmp_path: Path
 ) -> None:
