@@ -207,6 +207,8 @@ def test_a_search_in_the_address_is_the_search_of_the_page(stage: Stage, browser
         expect(page.get_by_text("of 10 tenants")).to_be_visible()
         expect(page.get_by_role("heading", name="t011")).to_be_visible()
         expect(page.get_by_text("Why this tier")).to_be_visible()
+        # Streamlit may take back what is typed while a page is still being sent.
+        expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
         page.get_by_test_id("stTextInputField").fill("t02")
         expect(page).to_have_url(re.compile("q=t02"))
         assert "tenant=t011" in page.url
