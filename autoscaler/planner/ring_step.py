@@ -98,15 +98,18 @@ def plan_ring(
     demand: Demand,
     tiers: TierPlan,
     scale: ScalePlan,
-    memory: RingMemory,
-    fairness: Fairness | None = None,
+    before: RingMemory,
+    fairness: Fairness | None,
 ) -> tuple[RingPlan, RingMemory]:
-    """Decide slots, placement, snapshot, and the effects that lead there. `fairness`: the bound it should carry."""
-    before = as_published(observation, memory)
+    """Decide slots, placement, snapshot, and the effects that lead there.
+
+    Args:
+        before: memory of the last tick, with what is published now (`as_published`).
+        fairness: the bound that the snapshot should carry.
+    """
     published, published_at_s = before.published, before.published_at_s
-    memory = before
-    going = departing.back_on_ring(memory.departures, _active(published))
-    departures = departing.choose(observation, scale, going, memory.placement, memory.slots)
+    going = departing.back_on_ring(before.departures, _active(published))
+    departures = departing.choose(observation, scale, going, before.placement, before.slots)
     warm = tuple(r for r in observation.replicas if r.group == WARM_GROUP)
     scene = Scene(observation, policy, demand, tiers, scale, before, departures, warm)
     slots, events, joining = advance_slots(scene)

@@ -86,8 +86,10 @@ def learn(
     if now_s <= memory.at_s:
         return memory
     ready = [r for r in replicas if r.state is ReplicaState.READY]
-    well = [r for r in ready if _cause(diagnosis.replicas.get(r.id)) not in (*SICK, Cause.THRASH)]
-    seen = [s for r in well if (s := _seen(r, policy)) is not None]
+    cause = {r.id: _cause(diagnosis.replicas.get(r.id)) for r in ready}
+    able = [r for r in ready if cause[r.id] not in SICK]
+    known = {r.id: s for r in able if (s := _seen(r, policy)) is not None}
+    seen = [s for name, s in known.items() if cause[name] is not Cause.THRASH]
     queued = [s.tokens_per_s for s in seen if s.queue >= QUEUED]
     near = [s.tokens_per_s / s.kv for s in seen if s.queue < QUEUED and s.kv >= NEAR]
     calm = [s.tokens_per_s for s in seen if s.queue < QUEUED and s.kv < 1.0]
@@ -95,7 +97,7 @@ def learn(
     lasting = since_s is not None and now_s - since_s >= policy.signals.window_s
     fade = 0.5 ** ((now_s - memory.at_s) / PROVEN_HALF_LIFE_S) if memory.at_s else 1.0
     proven = max(memory.proven_tokens_per_s * fade, sum(calm) / len(calm) if calm else 0.0)
-    memory = _fitted(memory, ready, diagnosis, policy, now_s)
+    memory = _fitted(memory, len(ready), able, list(known.values()), now_s)
     memory = replace(memory, proven_tokens_per_s=proven, queued_since_s=since_s, at_s=now_s)
     samples = near + (queued if lasting else [])
     if not samples:
@@ -108,18 +110,16 @@ def learn(
 
 
 def _fitted(
-    memory: CapacityMemory, ready: Sequence[Replica], diagnosis: Diagnosis, policy: FleetPolicy, now_s: float
+    memory: CapacityMemory, ready: int, able: Sequence[Replica], seen: Sequence[Seen], now_s: float
 ) -> CapacityMemory:
     """The memory with this tick's mean replica among its levels, and with the batch that its limits allow."""
-    levels = resized(memory.levels, memory.replicas, len(ready))
-    memory = replace(memory, levels=levels, replicas=len(ready) or memory.replicas)
-    well = [r for r in ready if _cause(diagnosis.replicas.get(r.id)) not in SICK]
-    seen = [s for r in well if (s := _seen(r, policy)) is not None]
+    levels = resized(memory.levels, memory.replicas, ready)
+    memory = replace(memory, levels=levels, replicas=ready or memory.replicas)
     if not seen:
         return memory
     running, kv = (sum(column) / len(seen) for column in zip(*((s.running, s.kv) for s in seen), strict=True))
     tokens = sum(s.tokens_per_s for s in seen) / len(seen)
-    by_seqs = float(min(r.limits.max_num_seqs for r in well))
+    by_seqs = float(min(r.limits.max_num_seqs for r in able))
     kv_each = memory.kv_each if running < 1.0 else kv / running
     kv_each = kv_each if memory.kv_each <= 0 else memory.kv_each + SMOOTHING * (kv_each - memory.kv_each)
     most = by_seqs if kv_each <= 0 else min(by_seqs, 1.0 / kv_each)

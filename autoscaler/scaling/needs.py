@@ -15,12 +15,10 @@ from autoscaler.domain.fleet import Tier
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.policy.words import SlotShortage
 from autoscaler.scaling.scene import Scene
-from autoscaler.scaling.trend import level, rises, upper
+from autoscaler.scaling.trend import growth, level, rises
 
 EPSILON = 1e-9
 BATCH_PART = 6.0
-MOST_GROWTH = 1.5
-"""Of a batch within a start, while nothing is known: the line through a fleet's first minutes may be any steep."""
 MOST_BY_QUEUE = 2.0
 """Where it is unknown what a replica carries, a queue asks for twice as many at most."""
 LASTING_WINDOWS = 2.0
@@ -107,11 +105,10 @@ def batch(scene: Scene) -> Step | None:
         return None
     if not line.in_flight or line.in_flight[-1][0] != scene.now_s or not rises(line):
         return None
-    now, ahead, ready = level(line), upper(line, scene.lead_s), scene.readings.ready
+    grows, ready = growth(line, scene.lead_s), scene.readings.ready
     mean = sum(n for _, n in line.in_flight) / len(line.in_flight) / max(ready, 1)
-    growth = min(ahead / now if now and ahead else 1.0, MOST_GROWTH)
-    then, tolerance = mean * growth, scene.policy.scaling.tolerance_ratio
-    if growth <= 1 + tolerance or mean <= most / 2 or then <= most * (1 + tolerance):
+    then, tolerance = mean * grows, scene.policy.scaling.tolerance_ratio
+    if grows <= 1 + tolerance or mean <= most / 2 or then <= most * (1 + tolerance):
         return None
     need = math.ceil(ready * min(then / most, MOST_BY_QUEUE) - EPSILON)
     text = (

@@ -12,9 +12,8 @@ from autoscaler.domain.decisions import Reason, Step
 from autoscaler.domain.figures import figure
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.policy.words import SlotShortage
-from autoscaler.scaling.needs import MOST_GROWTH
 from autoscaler.scaling.scene import Scene
-from autoscaler.scaling.trend import level, upper
+from autoscaler.scaling.trend import growth, level
 
 
 def signals(scene: Scene, n: int) -> Step | None:
@@ -55,7 +54,7 @@ def load(scene: Scene, n: int) -> Step | None:
         ("waiting requests per replica", readings.waiting / n, scaling.queue_per_replica * room),
         (
             "running requests per replica",
-            readings.running * (1.0 if measured else _growth(scene)) / n,
+            readings.running * (1.0 if measured else growth(scene.memory.load, scaling.scale_in_horizon_s)) / n,
             readings.most_running * batch_room,
         ),
         ("KV use", readings.kv_usage / n, scaling.kv_usage_ratio * kv_room),
@@ -159,13 +158,6 @@ def _fits(scene: Scene, n: int) -> Step:
         return Step(Reason.IDLE, n, "no traffic, and nothing within the window needed more")
     text = f"load, forecast and the last {scene.policy.scaling.scale_in.stabilisation_s:.0f} s fit {n} with margin"
     return Step(Reason.HEADROOM, n, text)
-
-
-def _growth(scene: Scene) -> float:
-    """Load as it will be within the horizon, over what it is; right after a fall the line's end is next to nothing."""
-    load = scene.memory.load
-    now, ahead = level(load), upper(load, scene.policy.scaling.scale_in_horizon_s)
-    return min(ahead / now, MOST_GROWTH) if now and ahead else 1.0
 
 
 def _wait_s(scene: Scene) -> float | None:

@@ -17,6 +17,7 @@ BAND = 1.28  # standard deviations of the samples around the line: nine of ten a
 JUMP = 2.0  # such deviations, by two ticks together: a burst, which a line follows too late
 SLACK = 0.05  # of the load: what two ticks are off a smooth curve
 QUANTILE = 0.9
+MOST_GROWTH = 1.5  # within one look ahead: the line through a fleet's first minutes may be any steep
 SCORE_HALF_LIFE_S = 7_200.0
 ENOUGH_SCORED = 20.0  # ticks
 
@@ -102,6 +103,12 @@ def upper(memory: LoadMemory, ahead_s: float) -> float | None:
         return now
     _, slope, spread = _line(memory)
     return now + DAMPED * max(slope, 0.0) * ahead_s + BAND * spread
+
+
+def growth(memory: LoadMemory, ahead_s: float) -> float:
+    """The load `ahead_s` from now, upper band, over what it is; after a fall the line's end is next to nothing."""
+    now, ahead = level(memory), upper(memory, ahead_s)
+    return min(ahead / now, MOST_GROWTH) if now and ahead else 1.0
 
 
 def rises(memory: LoadMemory) -> bool:
