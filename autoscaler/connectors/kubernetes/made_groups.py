@@ -49,8 +49,8 @@ class MadeGroups:
                 raise TemporaryError(str(error)) from error
             return []  # who may not see any has made none
         self._seen = True
-        made = sorted(name for name, body in found.items() if not body["metadata"].get("deletionTimestamp"))
-        return [GroupTarget("apps/v1", "Deployment", template.warm.namespace, name, Tier.HOT) for name in made]
+        names = (made["metadata"]["name"] for made in _staying(found))
+        return [GroupTarget("apps/v1", "Deployment", template.warm.namespace, name, Tier.HOT) for name in names]
 
     async def make(self, warm: Callable[[GroupTarget], Json | None], effect: Grow) -> Outcome:
         """Make a group's Deployment; one of that name that is there already is somebody's, or is still going."""
@@ -124,11 +124,15 @@ class MadeGroups:
             found = {} if self._watched is None else self._watched.objects()
         except PermanentError:
             return []
-        return [m for _, m in sorted(found.items()) if not m["metadata"].get("deletionTimestamp")]
+        return _staying(found)
 
     def _take(self, made: Json) -> None:
         if self._watched is not None:
             self._watched.seen(made)
+
+
+def _staying(found: dict[str, Json]) -> list[Json]:
+    return [made for _, made in sorted(found.items()) if not made["metadata"].get("deletionTimestamp")]
 
 
 def _anew(template: HotTemplate, warm: Json, made: Json) -> Json | None:

@@ -100,22 +100,21 @@ class PrometheusConnection:
             auth=_auth(settings),
             timeout=settings.timeout_s,
         )
+        # Whole milliseconds: a fraction of a second is no duration to Prometheus.
+        self._within = {"timeout": f"{round(1000 * settings.timeout_s)}ms"}
         self._noted = threading.local()
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
     async def query(self, expression: str, at_s: float | None = None) -> Answer | Missing:
         """An instant query, at the server's present where no time is given."""
-        params = {"timeout": f"{round(1000 * self.settings.timeout_s)}ms"} | (
-            {} if at_s is None else {"time": f"{at_s:.3f}"}
-        )
+        params = self._within | ({} if at_s is None else {"time": f"{at_s:.3f}"})
         return await self._in_thread(lambda: self._client.custom_query(expression, params))
 
     async def query_range(self, expression: str, start_s: float, end_s: float, step_s: float) -> Answer | Missing:
         """A range query; whole seconds."""
         start, end = (datetime.fromtimestamp(at_s, UTC) for at_s in (start_s, end_s))
-        params = {"timeout": f"{round(1000 * self.settings.timeout_s)}ms"}
         return await self._in_thread(
-            lambda: self._client.custom_query_range(expression, start, end, f"{step_s:g}", params)
+            lambda: self._client.custom_query_range(expression, start, end, f"{step_s:g}", self._within)
         )
 
     async def now_s(self) -> float | Missing:

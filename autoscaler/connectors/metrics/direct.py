@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,13 @@ from autoscaler.connectors.metrics.exposition import ACCEPT, Wanted, labels_of, 
 from autoscaler.connectors.metrics.presets import EnginePreset
 from autoscaler.connectors.metrics.router_counters import RouterCounters
 from autoscaler.connectors.metrics.router_presets import RouterPreset
-from autoscaler.connectors.metrics.router_traffic import adapter_rows, answered_names, pair_traffic, traffic
+from autoscaler.connectors.metrics.router_traffic import (
+    adapter_rows,
+    answered_names,
+    in_flight_of,
+    pair_traffic,
+    traffic,
+)
 from autoscaler.connectors.metrics.samples import Series
 from autoscaler.domain.fleet import Replica, ReplicaSignals, ReplicaState
 from autoscaler.domain.observation import Catalogue, PairTraffic, Traffic
@@ -163,9 +168,7 @@ class DirectScrape:
             conditions=conditions | engine_conditions(preset, series, signals, names),
             resident={i: held for i, s in series.items() if (held := resident_adapters(preset, s)) is not None},
             limits={i: limits for i, s in series.items() if (limits := seen_limits(preset, s))},
-            in_flight={
-                r.id: Fresh(in_flight[r.address]) for r in replicas if math.isfinite(in_flight.get(r.address, math.nan))
-            },
+            in_flight=in_flight_of(replicas, in_flight),
         )
 
     def _series(self, replica: Replica, now_s: float) -> ReplicaSeries:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -25,6 +24,7 @@ from autoscaler.connectors.metrics.router_traffic import (
     PairRates,
     adapter_rows,
     answered_names,
+    in_flight_of,
     pair_traffic,
     traffic,
 )
@@ -249,7 +249,7 @@ class PrometheusSource:
             return {}
         label = self._router.in_flight_label
         values = {row["metric"].get(label, ""): float(row["value"][1]) for row in routers.in_flight.rows}
-        return {r.id: Fresh(values[r.address]) for r in replicas if math.isfinite(values.get(r.address, math.nan))}
+        return in_flight_of(replicas, values)
 
     async def _conditions(
         self,

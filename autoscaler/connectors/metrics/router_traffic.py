@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,3 +110,9 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
     ratio = np.full(len(part), np.nan)
     np.divide(part, whole, out=ratio, where=whole > 0)
     return ratio
+
+
+def in_flight_of(replicas: Iterable[Replica], open_requests: Mapping[str, float]) -> dict[str, Signal]:
+    """Requests that routers have open on each replica, from those by `host:port`; NaN says as little as no number."""
+    counted = ((r.id, open_requests.get(r.address, math.nan)) for r in replicas)
+    return {replica: Fresh(count) for replica, count in counted if math.isfinite(count)}
