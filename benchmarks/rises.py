@@ -20,14 +20,12 @@ import numpy as np
 
 from autoscaler.cli.policies import read_policy, shipped_policy
 from autoscaler.policy.model import FleetPolicy
-from autoscaler.ring.slots import slot_name
 from autoscaler.simulator.engine.profile import EngineLimits
 from autoscaler.simulator.fleet.controlled import ControlledFleet
 from autoscaler.simulator.fleet.core import layout as b
 from autoscaler.simulator.fleet.scraping import ScrapeSettings
 from autoscaler.simulator.fleet.tables import Level
-from autoscaler.simulator.strategies.peers import owned, rendezvous, warm_as_routed
-from autoscaler.simulator.strategies.run import Stage, fitted
+from autoscaler.simulator.strategies.run import fitted, on_an_older_ring
 from autoscaler.simulator.strategies.scenario import Scenario, Traffic
 from autoscaler.simulator.traffic import Burst, GeneratorSettings
 
@@ -84,14 +82,8 @@ def _scenario(generator: GeneratorSettings, seconds: float, replicas: int, seed:
 
 def _run(scenario: Scenario, marks_s: list[float]) -> Watched:
     """The controller's own fleet through one scenario."""
-    stage, watched = Stage(scenario), Watched([], [])
+    stage, watched = on_an_older_ring(scenario), Watched([], [])
     platform = stage.platform
-    platform.resize("warm", scenario.replicas, now=True)
-    first = rendezvous(2, lambda i, member: slot_name(i))(platform.serving(), stage.names)
-    platform.engines.route(first)
-    warm_as_routed(platform, first, scenario.popularity)
-    for member in platform.serving():
-        platform.engines.register(member.place, owned(first, member.place))
     total = platform.engines.fleet.total
 
     def mark() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import words
 from dashboard.api import Answer, Api, segment
@@ -99,6 +100,14 @@ def let_paint() -> None:
     if not painted():
         st.session_state["painted"] = True
         time.sleep(PAINTS_S)
+
+
+def first(place: DeltaGenerator, rows: Callable[[], None]) -> None:
+    """Once a tab: show plain rows in the place of a large table, which comes when the browser has painted them."""
+    if not painted():
+        with place.container():
+            rows()
+        let_paint()
 
 
 def since_tick_s(answer: Answer) -> float | None:

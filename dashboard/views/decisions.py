@@ -8,7 +8,7 @@ import streamlit as st
 from dashboard import charts, marks, states
 from dashboard.api import Json
 from dashboard.picking import note, steady
-from dashboard.scene import Scene, let_paint, live, painted, scene
+from dashboard.scene import Scene, first, live, scene
 from dashboard.words import instant, plural, sentence, spaced
 
 STEPS = ("tiers", "scale", "ring", "apply")
@@ -50,10 +50,7 @@ def _body(scene: Scene) -> None:
         )
         return
     timeline, listed = st.container(), st.empty()
-    if not painted():
-        with listed.container():
-            _first_rows(found[:FIRST], scene)
-        let_paint()
+    first(listed, lambda: _first_rows(found[:FIRST], scene))
     with timeline:
         _timeline(found, scene)
     with listed.container():

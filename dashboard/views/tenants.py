@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard import charts, marks, states
 from dashboard.api import Json, segment
 from dashboard.picking import note, steady
-from dashboard.scene import Scene, let_paint, live, painted, scene
+from dashboard.scene import Scene, first, live, scene
 from dashboard.words import count, percent, plural, rate, seconds, sentence, spaced
 
 PAGE = 50
@@ -61,10 +61,7 @@ def _body(scene: Scene) -> None:
     else:
         _pager(page, cursors)
         listed = st.empty()
-        if not painted():
-            with listed.container():
-                _first_rows(items)
-            let_paint()
+        first(listed, lambda: _first_rows(items))
         with listed.container():
             _list(items, f"tenants_{asked}_{cursors[-1]}")
     chosen = st.query_params.get("tenant")

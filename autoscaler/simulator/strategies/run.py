@@ -75,14 +75,8 @@ def run_peer(
     return stage.recorder.outcome(name, settings, moves=0, tier_changes=0, resizes=fleet.resizes)
 
 
-def run_ours(
-    scenario: Scenario, name: str, policy: FleetPolicy, settings: dict[str, Any], level: Level = Level.ENVOY,
-    progress: Progress = lambda share: None,
-) -> Outcome:  # fmt: skip
-    """The product: its controller, with this policy, and routers at this level. The scenario gives limits and bounds.
-
-    Until the controller's first ring is published routers go by plain rendezvous with two owners: an older ring.
-    """
+def on_an_older_ring(scenario: Scenario) -> Stage:
+    """A stage whose warm group serves by plain rendezvous with two owners, each with its adapters in memory."""
     stage = Stage(scenario)
     platform = stage.platform
     platform.resize("warm", scenario.replicas, now=True)
@@ -91,6 +85,19 @@ def run_ours(
     warm_as_routed(platform, first, scenario.popularity)
     for member in platform.serving():
         platform.engines.register(member.place, owned(first, member.place))
+    return stage
+
+
+def run_ours(
+    scenario: Scenario, name: str, policy: FleetPolicy, settings: dict[str, Any], level: Level = Level.ENVOY,
+    progress: Progress = lambda share: None,
+) -> Outcome:  # fmt: skip
+    """The product: its controller, with this policy, and routers at this level. The scenario gives limits and bounds.
+
+    Until the controller's first ring is published routers go by an older one.
+    """
+    stage = on_an_older_ring(scenario)
+    platform = stage.platform
     loop = asyncio.new_event_loop()
     try:
         fleet = ControlledFleet(platform, fitted(policy, scenario), stage.names, stage.scraping, level, loop)
