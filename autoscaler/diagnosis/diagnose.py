@@ -65,7 +65,7 @@ def diagnose(
     for name, group in summed.items():
         if group.cause is Cause.THRASH:
             summed[name] = replace(group, cures=displacement.cures(rivals, on[name], policy.groups.cold is not None))
-    pushed_out = displacement.pushed_out(rivals, residents.pushed_out(in_memory))
+    pushed_out = displacement.pushed_out(rivals, residents.pushed_out(in_memory, displacement.MOST_TOLD))
     remembered = DiagnosisMemory(
         max(now_s, memory.last_tick_s), gathered.sums, gathered.owner_sums, odd_since_s, uneven_since_s, in_memory
     )

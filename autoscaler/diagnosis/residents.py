@@ -58,8 +58,10 @@ def seen(replicas: Iterable[Replica], memory: ResidentsMemory, passed_s: float) 
             continue
         for key, value in _between(replica, before[1], now, registered[replica]):
             pushes[key] = pushes.get(key, 0.0) + value
-    kept = sorted(((k, v) for k, v in pushes.items() if v >= _FORGOTTEN), key=lambda item: (-item[1], item[0]))
-    return ResidentsMemory(held, dict(kept[:MOST_KEPT]), memory.looked_s * stays + FADES_S * (1.0 - stays))
+    kept = {key: value for key, value in pushes.items() if value >= _FORGOTTEN}
+    if len(kept) > MOST_KEPT:
+        kept = dict(sorted(kept.items(), key=lambda item: (-item[1], item[0]))[:MOST_KEPT])
+    return ResidentsMemory(held, kept, memory.looked_s * stays + FADES_S * (1.0 - stays))
 
 
 def _between(
@@ -77,23 +79,27 @@ def _between(
             yield (replica, adapter, one), each / len(by)
 
 
-def pushed_out(memory: ResidentsMemory) -> list[PushedOut]:
-    """Evictions from memory by adapter, over all its replicas; none before a minute of looking."""
+def pushed_out(memory: ResidentsMemory, most: int) -> list[PushedOut]:
+    """Evictions from memory of the `most` adapters pushed out most often; none before a minute of looking."""
     if memory.looked_s < KNOWN_S:
         return []
-    where: dict[str, dict[str, float]] = {}
-    by: dict[str, dict[str, float]] = {}
+    total: dict[str, float] = {}
+    for (_, adapter, _), value in memory.pushes.items():
+        total[adapter] = total.get(adapter, 0.0) + value
+    often = sorted(total, key=lambda adapter: (-total[adapter], adapter))[:most]
+    where: dict[str, dict[str, float]] = {adapter: {} for adapter in often}
+    by: dict[str, dict[str, float]] = {adapter: {} for adapter in often}
     for (replica, adapter, one), value in memory.pushes.items():
-        for table, name in ((where, replica), (by, one)):
-            row = table.setdefault(adapter, {})
-            row[name] = row.get(name, 0.0) + value
+        if adapter in where:
+            where[adapter][replica] = where[adapter].get(replica, 0.0) + value
+            by[adapter][one] = by[adapter].get(one, 0.0) + value
     hours = memory.looked_s / 3600.0
     return [
         PushedOut(
-            adapter, Place.MEMORY, Basis.SEEN, sum(replicas.values()) / hours,
-            replicas=tuple(sorted(replicas, key=lambda r: (-replicas[r], r))), by=_largest(by[adapter]),
+            adapter, Place.MEMORY, Basis.SEEN, total[adapter] / hours,
+            replicas=tuple(sorted(where[adapter], key=lambda r: (-where[adapter][r], r))), by=_largest(by[adapter]),
         )
-        for adapter, replicas in where.items()
+        for adapter in often
     ]  # fmt: skip
 
 

@@ -82,6 +82,11 @@ class Ring:
         order = np.argsort(~scores(h64_many([adapter]), self._slot_hashes)[0], kind="stable")
         return [self._ranked[i] for i in order.tolist()]
 
+    def ranked_many(self, adapters: Sequence[str], depth: int) -> Iterable[list[Member]]:
+        """The first `depth` of `ranked` for each name, in order."""
+        top, _ = top_ranked(h64_many(adapters), self._slot_hashes, depth)
+        return ([self._ranked[i] for i in row] for row in top.tolist())
+
     def owners(self, adapter: str, *, skip_hot: bool = False) -> Owners:
         """The owners of one name by rules 1 to 6. `skip_hot` leaves out rule 1: its dedicated group is down or full."""
         group = None if skip_hot else self.snapshot.hot.get(adapter)
@@ -94,8 +99,12 @@ class Ring:
 
     def owners_many(self, adapters: Sequence[str]) -> list[Owners]:
         """`owners` of each name, in order; 100,000 names on 512 slots take about a second."""
-        on_hash = [a for a in adapters if self._is_on_ring(a) and a not in self.snapshot.exceptions]
+        exceptions = self.snapshot.exceptions
+        on_hash = [a for a in adapters if self._is_on_ring(a) and a not in exceptions]
+        listed = [a for a in adapters if a in exceptions]
+        deepest = max((len(exceptions[a]) for a in listed), default=0)
         known = dict(zip(on_hash, self._prefixes(on_hash), strict=True))
+        known |= zip(listed, self._prefixes(listed, deepest), strict=True)
         found = []
         for adapter in adapters:
             group = self.snapshot.hot.get(adapter)
@@ -203,8 +212,7 @@ class Ring:
         `listed` is the number of slots that an exception lists: they are no standbys.
         """
         depth = max(self.snapshot.replication_factor, listed) + self._vacant + self.snapshot.standby_count + 1
-        top, _ = top_ranked(h64_many(adapters), self._slot_hashes, depth)
-        return ([self._ranked[i] for i in row] for row in top.tolist())
+        return self.ranked_many(adapters, depth)
 
 
 def _active(members: Iterable[Member]) -> tuple[Member, ...]:

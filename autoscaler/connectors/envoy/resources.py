@@ -137,13 +137,15 @@ def candidates(snapshot: RingSnapshot, names: Collection[str]) -> dict[str, tupl
     ring = Ring(snapshot)
     found: dict[str, tuple[Member, ...]] = {}
     ordered = sorted(names)
-    for name, owners in zip(ordered, ring.owners_many(ordered), strict=True):
+    listed = ring.owners_many(ordered)
+    rest = _overflow(ring, ordered, listed)
+    for name, owners in zip(ordered, listed, strict=True):
         if owners.via is Via.HOT:
             own = ring.owners(name, skip_hot=True)
             takeover = () if own.via in (Via.COLD, Via.BASE) else own.members
             found[name] = (*owners.members, *takeover)
         elif owners.via not in (Via.COLD, Via.BASE):
-            found[name] = (*owners.members, *_overflow(ring, name, owners))
+            found[name] = (*owners.members, *rest.get(name, ()))
     return found
 
 
@@ -281,14 +283,21 @@ def _endpoint(member: Member, adapters: Iterable[str], *, pool: bool) -> Json:
     }
 
 
-def _overflow(ring: Ring, name: str, owners: Owners) -> tuple[Member, ...]:
+def _overflow(ring: Ring, names: Sequence[str], owners: Sequence[Owners]) -> dict[str, tuple[Member, ...]]:
+    """Who takes what is over the owners' bound, by name."""
     snapshot = ring.snapshot
     if snapshot.choice is Choice.LEAST:
-        return ()
+        return {}
     if snapshot.overflow is not Overflow.ANY:
-        return owners.standbys
-    rest = [m for m in ring.ranked(name) if m.state is MemberState.ACTIVE and m not in owners.members]
-    return tuple(rest[: max(_OVERFLOW_ANY, snapshot.standby_count)])
+        return {name: own.standbys for name, own in zip(names, owners, strict=True)}
+    most = max(_OVERFLOW_ANY, snapshot.standby_count)
+    serving = len(_serving(snapshot.members))
+    depth = len(snapshot.members) - serving + most + max((len(own.members) for own in owners), default=0)
+    ranked = ring.ranked_many(names, depth)
+    return {
+        name: tuple(m for m in row if m.state is MemberState.ACTIVE and m not in own.members)[:most]
+        for name, own, row in zip(names, owners, ranked, strict=True)
+    }
 
 
 def _serving(members: Iterable[Member]) -> tuple[Member, ...]:
