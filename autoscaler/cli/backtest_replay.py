@@ -20,8 +20,9 @@ from autoscaler.domain.signals import Fresh
 from autoscaler.forecasting import ForecastSettings, GlobalModel, forecast, totals
 from autoscaler.planner import Learned, LearnedModel
 from autoscaler.planner.demand import Demand, DemandMemory, by_tenant, foresee
+from autoscaler.planner.homes import Home, hot_groups
 from autoscaler.planner.learned import settings_of
-from autoscaler.planner.views import WARM_GROUP, group_rows, hot_groups, scale_view, tier_view
+from autoscaler.planner.views import WARM_GROUP, group_rows, scale_view, tier_view
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.scaling import ScalePlan, ScalingMemory, capacity_of, decide_scale
 from autoscaler.tiering import TieringMemory, TierPlan, decide_tiers
@@ -176,7 +177,10 @@ def _scale(
     """Counts, which are there at the next row; None where a replica's capacity is not known."""
     if policy.scaling.capacity_tokens_per_s is None:
         return None
-    view = scale_view(seen, demand, Diagnosis(), tiers, policy, churn_left=True)
+    # There are no routers in a recording: a group serves its tenant once it has a replica.
+    there = {r.group for r in seen.replicas}
+    homes = {name: Home(tenant, name in there, name in there) for name, tenant in hot_groups(tiers).items()}
+    view = scale_view(seen, demand, Diagnosis(), tiers, policy, churn_left=True, homes=homes)
     scale, memory.scaling = decide_scale(view, policy, memory.scaling, seen.now_s)
     for name, decision in scale.decisions.items():
         memory.counts[name] = Group(name, decision.tier, decision.desired, decision.tenant)

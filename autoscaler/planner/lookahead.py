@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.domain.observation import Floats
+from autoscaler.planner.homes import hot_groups
 from autoscaler.planner.plan import FleetPlan
-from autoscaler.planner.views import group_rows, hot_groups
+from autoscaler.planner.views import group_rows
 from autoscaler.policy.model import FleetPolicy
 
 

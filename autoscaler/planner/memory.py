@@ -11,6 +11,7 @@ from typing import Any
 from autoscaler.diagnosis import DiagnosisMemory
 from autoscaler.planner.demand import DemandMemory
 from autoscaler.planner.departures import Departure
+from autoscaler.planner.homes import Home
 from autoscaler.planner.shapes import misfit
 from autoscaler.ring import Choice, Placement, RingSnapshot, SlotTable
 from autoscaler.scaling import ScalingMemory
@@ -64,6 +65,7 @@ class PlannerMemory:
     ring: RingMemory = field(default_factory=RingMemory)
     conditions_s: Mapping[str, float] = field(default_factory=dict)
     full_at_s: float | None = None
+    homes: Mapping[str, Home] = field(default_factory=dict)
 
 
 def checkpoint(memory: PlannerMemory) -> str:

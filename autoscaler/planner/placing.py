@@ -112,7 +112,7 @@ def place_adapters(scene: Scene, slots: SlotTable) -> Placed:
     budget = _budget(scene, int(wish.copies.sum()))
     if previous is None:
         return Placed(wish, choice, budget=budget)
-    credit = _credit(previous, wish)
+    credit = _credit(previous, wish) + _credit_of_returning(wish, scene)
     # An overdraft does not eat what new slots bring; what they leave is not kept.
     kept = within_budget(previous, wish, limits, max(budget, 0.0) + credit if credit else budget)
     left = budget - max(kept.cost - credit, 0.0)
@@ -147,6 +147,18 @@ def _credit(previous: Placement, wish: Placement) -> float:
     before, after = set(previous.ranking.slots), set(wish.ranking.slots)
     joined, gone = len(after - before), len(before - after)
     return float(wish.copies.sum()) * (joined / max(len(after), 1) + gone / max(len(before), 1))
+
+
+def _credit_of_returning(wish: Placement, scene: Scene) -> float:
+    """What the owners of adapters that a hot group hands back may cost: waiting for them, it hands nothing back."""
+    returning = np.flatnonzero(scene.returning()).tolist()
+    rows = [
+        wish.ranking.row_of[a] for i in returning if (a := scene.observation.catalogue.ids[i]) in wish.ranking.row_of
+    ]
+    total, pairs = float((wish.shares * wish.copies).sum()), float(wish.copies.sum())
+    if not rows or total <= 0:
+        return float(len(rows))
+    return float((wish.copies[rows] * (0.5 + 0.5 * wish.shares[rows] * pairs / total)).sum())
 
 
 def _budget(scene: Scene, pairs: int) -> float:

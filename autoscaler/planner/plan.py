@@ -6,7 +6,7 @@ The same function decides in production, in advise and propose mode, in a backte
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import xxhash
@@ -20,6 +20,7 @@ from autoscaler.domain.signals import Missing
 from autoscaler.planner.approval import Proposal, approved_scale, approved_tiers, stand
 from autoscaler.planner.demand import Demand, foresee
 from autoscaler.planner.fairness import fairness, full_at_s
+from autoscaler.planner.homes import Home, crowded, find_homes
 from autoscaler.planner.memory import PlannerMemory
 from autoscaler.planner.merging import MergeAdvice, merge_advice
 from autoscaler.planner.ring_step import RingPlan, as_published, plan_ring
@@ -46,6 +47,7 @@ class FleetPlan:
         proposals: in propose mode, what waits for approval and is not among the effects.
         conditions: what an operator must know.
         merges: advice on merged checkpoints, of every HOT tenant.
+        homes: by hot group, whether it or the ring serves its tenant.
     """
 
     id: str
@@ -62,6 +64,7 @@ class FleetPlan:
     proposals: tuple[Proposal, ...]
     conditions: tuple[Condition, ...]
     merges: tuple[MergeAdvice, ...] = ()
+    homes: Mapping[str, Home] = field(default_factory=dict)
 
 
 def plan(
@@ -92,8 +95,13 @@ def plan(
     proposals: list[Proposal] = []
     if policy.mode is Mode.PROPOSE:
         tiers, tiering_memory = approved_tiers(tiers, tiering_memory, memory.tiering, approvals, proposals)
+    ring_before = as_published(observation, memory.ring)
+    homes = find_homes(
+        observation, demand, diagnosis, tiers, policy, memory.scaling, memory.ring.departures, ring_before.published,
+        memory.homes,
+    )  # fmt: skip
     churn_left = memory.ring.budget is None or memory.ring.budget > -OVERDRAFT
-    scaling_view = scale_view(observation, demand, diagnosis, tiers, policy, churn_left)
+    scaling_view = scale_view(observation, demand, diagnosis, tiers, policy, churn_left, homes)
     scale, scaling_memory = decide_scale(scaling_view, policy, memory.scaling, now_s)
     platform = observation.freshness.get("replicas")
     unseen = platform if isinstance(platform, Missing) else None
@@ -103,13 +111,12 @@ def plan(
         scale = approved_scale(scale, approvals, proposals)
     elsewhere = policy.actuation is Actuation.EXPORT or policy.mode is Mode.ADVISE
     acted_on = _standing(scale, "counts are not changed by this controller", Reason.MODE) if elsewhere else scale
-    ring_before = as_published(observation, memory.ring)
     bounded = ring_before.published is not None and ring_before.published.fairness is not None
     full_s = full_at_s(scale, diagnosis, memory.full_at_s, bounded, now_s)
     bound = fairness(policy, observation.catalogue, full_s, now_s)
-    ring, ring_memory = plan_ring(observation, policy, demand, tiers, acted_on, ring_before, bound)
+    ring, ring_memory = plan_ring(observation, policy, demand, tiers, acted_on, ring_before, bound, homes)
     grows, waiting = _grows(observation, acted_on, policy) if unseen is None else ((), (_unreadable(unseen),))
-    found = (*waiting, *tiers.conditions, *scale.conditions, *ring.conditions, *_noticed(observation))
+    found = (*waiting, *tiers.conditions, *scale.conditions, *ring.conditions, *crowded(homes), *_noticed(observation))
     conditions, since_s = _dated(found, memory.conditions_s, now_s)
     decided = FleetPlan(
         id=f"{policy.name}-{round(now_s * 1000):013d}",
@@ -133,12 +140,13 @@ def plan(
         proposals=tuple(proposals),
         conditions=conditions,
         merges=merge_advice(tiers, scale, observation.catalogue, policy, now_s),
+        homes=homes,
     )
     # Advice is not acted on, so the ring that it leads to never comes to be: each advice starts from what is.
     kept_ring = memory.ring if policy.mode is Mode.ADVISE else ring_memory
     kept_scaling = scaling_memory if unseen is None else memory.scaling
     return decided, PlannerMemory(
-        demand_memory, diagnosis_memory, tiering_memory, kept_scaling, kept_ring, since_s, full_s
+        demand_memory, diagnosis_memory, tiering_memory, kept_scaling, kept_ring, since_s, full_s, homes
     )
 
 

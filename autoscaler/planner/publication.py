@@ -86,7 +86,7 @@ def compose(scene: Scene, membership: Membership, placed: Placed, before: RingSn
         overflow=Overflow(policy.ring.overflow.value),
         standby_count=standbys,
         exceptions=exceptions,
-        hot=_hot(scene, membership),
+        hot=_hot(scene, membership, placed),
         cold=cold,
         warm=listed,
         base_models=(policy.base_model,),
@@ -101,7 +101,7 @@ def keep_placement(scene: Scene, membership: Membership, before: RingSnapshot) -
     return replace(
         before,
         members=membership.members(),
-        hot=_hot(scene, membership),
+        hot=_hot(scene, membership, None),
         cold=_cold(scene, membership),
         warm=None if before.warm is None else tuple(a for a in before.warm if a in present),
         exceptions={a: owners for a, owners in {**before.exceptions, **able}.items() if a in present},
@@ -136,16 +136,34 @@ def _cold(scene: Scene, membership: Membership) -> tuple[Member, ...] | None:
     )
 
 
-def _hot(scene: Scene, membership: Membership) -> dict[str, HotGroup]:
+def _hot(scene: Scene, membership: Membership, placed: Placed | None) -> dict[str, HotGroup]:
+    """Adapters whose group serves them: to stay, or until the ring is ready for them. None: it is being rearranged."""
     groups: dict[str, HotGroup] = {}
     for name, row in scene.hot_groups().items():
-        members = membership.of_group(name)
+        home, members = scene.homes[name], membership.of_group(name)
+        if not home.apart and (not home.listed or scene.now_s - home.since_s >= scene.policy.ring.residency_deadline_s):
+            continue
         # Each by itself: an adapter that does not load keeps its tenant's others out of nothing.
         for adapter in adapters_of(scene.observation.catalogue, row) if members else ():
             able = tuple(m for m in members if membership.residency.serves(m.replica, adapter))
-            if able:
+            if able and (home.apart or _stays(adapter, scene, membership, placed)):
                 groups[adapter] = HotGroup(name, able)
     return groups
+
+
+def _stays(adapter: str, scene: Scene, membership: Membership, placed: Placed | None) -> bool:
+    """Whether an adapter that goes back to the ring has to wait: its load is counted there, and its owners have it."""
+    published = scene.before.published
+    if published is None or adapter not in published.hot:
+        return False
+    if placed is None or adapter in placed.deferred:
+        return True
+    if adapter not in placed.placement.ranking.row_of:
+        return False
+    holder = {s.slot: s.replica for s in membership.slots.slots if s.state is SlotState.ACTIVE}
+    owners = [holder[s] for s in placed.placement.owners(adapter) if s in holder]
+    lacks = membership.residency.lacks
+    return any(name in lacks and adapter in lacks[name].waited for name in owners)
 
 
 def _gated(

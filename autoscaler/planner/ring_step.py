@@ -23,6 +23,7 @@ from autoscaler.planner import departures as departing
 from autoscaler.planner.acknowledgement import Acknowledgement
 from autoscaler.planner.demand import Demand
 from autoscaler.planner.departures import Departure
+from autoscaler.planner.homes import Home
 from autoscaler.planner.membership import advance_slots
 from autoscaler.planner.memory import RingMemory
 from autoscaler.planner.placing import Placed, expected_residents, place_adapters, stand_ins
@@ -100,18 +101,20 @@ def plan_ring(
     scale: ScalePlan,
     before: RingMemory,
     fairness: Fairness | None,
+    homes: Mapping[str, Home],
 ) -> tuple[RingPlan, RingMemory]:
     """Decide slots, placement, snapshot, and the effects that lead there.
 
     Args:
         before: memory of the last tick, with what is published now (`as_published`).
         fairness: the bound that the snapshot should carry.
+        homes: hot groups, and whether they or the ring should serve their tenants.
     """
     published, published_at_s = before.published, before.published_at_s
     going = departing.back_on_ring(before.departures, _active(published))
     departures = departing.choose(observation, scale, going, before.placement, before.slots)
     warm = tuple(r for r in observation.replicas if r.group == WARM_GROUP)
-    scene = Scene(observation, policy, demand, tiers, scale, before, departures, warm)
+    scene = Scene(observation, policy, demand, tiers, scale, before, departures, warm, homes)
     slots, events, joining = advance_slots(scene)
     placed = place_adapters(scene, slots)
     instead = stand_ins(scene, slots, placed.placement)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.domain.fleet import EngineLimits, Replica, ReplicaState, Tier
+from autoscaler.domain.fleet import EngineLimits, Replica, Tier
 from autoscaler.domain.observation import Bools, Observation
 from autoscaler.planner.demand import Demand
 from autoscaler.planner.departures import Departures
+from autoscaler.planner.homes import Home
 from autoscaler.planner.memory import RingMemory
-from autoscaler.planner.views import hot_group_name
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.scaling import ScalePlan
 from autoscaler.tiering import TierPlan
@@ -19,7 +20,7 @@ from autoscaler.tiering import TierPlan
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """One tick's observation and decisions, the ring's memory with what is really published, the warm group."""
+    """One tick's observation and decisions, the ring's memory with what is published, the warm group, hot tenants."""
 
     observation: Observation
     policy: FleetPolicy
@@ -29,6 +30,7 @@ class Scene:
     before: RingMemory
     departures: Departures
     warm: tuple[Replica, ...]
+    homes: Mapping[str, Home]
 
     @property
     def now_s(self) -> float:
@@ -46,13 +48,18 @@ class Scene:
         return self.policy.limits(Tier.WARM, smallest)
 
     def hot_groups(self) -> dict[str, int]:
-        """Group name -> tenant row, of the tenants that are HOT after this tick."""
-        rows = np.flatnonzero(self.tiers.of(Tier.HOT)).tolist()
-        return {hot_group_name(self.tiers.ids[row]): row for row in rows}
+        """Group name -> tenant row, of the tenants that are HOT after this tick or whose group routers still name."""
+        return {name: self.tiers.row[home.tenant] for name, home in self.homes.items()}
 
     def dedicated(self) -> Bools:
         """Adapters whose hot group serves them now (A): on the ring they are a reserve, not a load."""
-        serving = {r.group for r in self.observation.replicas if r.state is ReplicaState.READY}
+        return self._of(home for home in self.homes.values() if home.apart and home.listed)
+
+    def returning(self) -> Bools:
+        """Adapters that go back to the ring from a hot group that still serves them (A)."""
+        return self._of(home for home in self.homes.values() if home.listed and not home.apart)
+
+    def _of(self, homes: Iterable[Home]) -> Bools:
         tenants = np.zeros(len(self.tiers.ids), np.bool_)
-        tenants[[row for name, row in self.hot_groups().items() if name in serving]] = True
+        tenants[[self.tiers.row[home.tenant] for home in homes]] = True
         return tenants[self.observation.catalogue.tenant_index]

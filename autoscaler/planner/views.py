@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,6 +13,7 @@ from autoscaler.domain.observation import Bools, Ints, Observation
 from autoscaler.domain.signals import UNSEEN, Fresh, Missing, Signal
 from autoscaler.forecasting import totals
 from autoscaler.planner.demand import Demand
+from autoscaler.planner.homes import Home
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.scaling import Capacity, GroupDemand, ScaleView
 from autoscaler.tiering import TierPlan, TierView
@@ -22,14 +21,8 @@ from autoscaler.tiering import TierPlan, TierView
 WARM_GROUP = "warm"
 COLD_GROUP = "cold"
 _SOME_UNKNOWN = "some adapters' requests are unknown"
-
-
-def hot_group_name(tenant: str) -> str:
-    """The group of a hot tenant: `hot-acme`; ids that are no Kubernetes names get a digest of 8 hex digits."""
-    slug = re.sub(r"[^a-z0-9]+", "-", tenant.lower()).strip("-")[:40].strip("-")
-    if slug == tenant:
-        return f"hot-{tenant}"
-    return f"hot-{slug or 'tenant'}-{hashlib.sha256(tenant.encode()).hexdigest()[:8]}"
+_ON_RING = "routers send its tenant's requests to the ring"
+_NOTHING = GroupDemand(Fresh(0.0), Fresh(0.0), Missing(_ON_RING), seen_tokens_per_s=Fresh(0.0))
 
 
 def tier_view(
@@ -91,13 +84,14 @@ def scale_view(
     tiers: TierPlan,
     policy: FleetPolicy,
     churn_left: bool,
+    homes: Mapping[str, Home],
 ) -> ScaleView:
-    """Groups and their demand for `decide_scale`, with this tick's tiers."""
-    hot = hot_groups(tiers)
+    """Groups and their demand for `decide_scale`, with this tick's tiers and what routers do."""
+    hot = {name: home.tenant for name, home in homes.items()}
     return ScaleView(
         groups=observation.groups,
         replicas=observation.replicas,
-        demand=_group_demand(observation, demand, tiers, hot, policy),
+        demand=_group_demand(observation, demand, tiers, homes, policy),
         diagnosis=diagnosis,
         hot_tenants=hot,
         asked=frozenset(name for name, tenant in hot.items() if _asked(tenant, tiers, policy)),
@@ -114,45 +108,49 @@ def _asked(tenant: str, tiers: TierPlan, policy: FleetPolicy) -> bool:
 
 
 def _group_demand(
-    observation: Observation, demand: Demand, tiers: TierPlan, hot: dict[str, str], policy: FleetPolicy
+    observation: Observation, demand: Demand, tiers: TierPlan, homes: Mapping[str, Home], policy: FleetPolicy
 ) -> dict[str, GroupDemand]:
-    """Pooled upper bands per group. A hot tenant counts on the ring too until its group serves.
+    """Pooled upper bands per group. A hot tenant counts on the ring too while routers send it there.
 
-    Over the horizon of scale-in, a group whose daily season has proven itself has at least its outlook's peak.
+    Its group then has to become large enough to take it, where it may. Over the horizon of scale-in, a group whose
+    daily season has proven itself has at least its outlook's peak.
     """
-    names, group_of = group_rows(tiers, hot, policy)
+    names, group_of = group_rows(tiers, {name: home.tenant for name, home in homes.items()}, policy)
     index = {name: i for i, name in enumerate(names)}
-    serving = {r.group for r in observation.replicas if r.state is ReplicaState.READY}
     pooled = totals(demand.forecast, group_of, len(names), demand.tokens_per_request)
-    still_on_ring = [tiers.row[tenant] for name, tenant in hot.items() if name not in serving]
-    extra = demand.forecast.p90[:, still_on_ring] @ demand.tokens_per_request[still_on_ring]
-    requests = np.bincount(group_of[observation.catalogue.tenant_index], observation.traffic.requests_per_s, len(names))
+    elsewhere = {name for name, home in homes.items() if not (home.apart and home.listed)}
+    hopeless = {name for name in elsewhere if not homes[name].fits}
+    on_ring = np.isin(group_of, [index[WARM_GROUP], *(index[name] for name in elsewhere)])
+    extra_rows = np.flatnonzero(on_ring & (group_of != index[WARM_GROUP]))
+    extra = demand.forecast.p90[:, extra_rows] @ demand.tokens_per_request[extra_rows]
+    rates = observation.traffic.requests_per_s
+    requests = np.bincount(group_of[observation.catalogue.tenant_index], rates, len(names))
+    requests[index[WARM_GROUP]] = rates[on_ring[observation.catalogue.tenant_index]].sum()
     traffic = observation.freshness.get("traffic", UNSEEN)
     base = observation.traffic.base_tokens_per_s
     base_tokens = base.value if isinstance(base, Fresh) else 0.0
     seen = np.bincount(group_of, demand.rate_tokens_per_s, len(names))
-    still_seen = float(demand.rate_tokens_per_s[still_on_ring].sum())
+    seen[index[WARM_GROUP]] = demand.rate_tokens_per_s[on_ring].sum()
     result = {}
     for name, i in index.items():
-        on_ring = extra if name == WARM_GROUP else np.zeros_like(extra)
+        if name in hopeless:
+            result[name] = _NOTHING
+            continue
+        more = extra if name == WARM_GROUP else np.zeros_like(extra)
         plus = base_tokens if name == WARM_GROUP else 0.0
         pooled_tokens = float(pooled.p90[2, i])
         outlook = demand.outlooks.get(name)
         peak = None if outlook is None else outlook.peak_tokens_per_s(observation.now_s, demand.forecast.horizons_s[2])
         later = pooled_tokens if peak is None else max(pooled_tokens, peak)
+        by_router = _requests(requests[i], observation.traffic.base_requests_per_s, name, traffic)
         result[name] = GroupDemand(
-            now_tokens_per_s=_signal(pooled.p90[1, i] + on_ring[1] + plus, demand, traffic),
-            horizon_tokens_per_s=_over_horizon(_signal(later + on_ring[2] + plus, demand, traffic), requests[i]),
-            requests_per_s=_requests(requests[i], observation.traffic.base_requests_per_s, name, traffic),
-            seen_tokens_per_s=_seen(seen[i] + (still_seen if name == WARM_GROUP else 0.0) + plus, traffic),
+            now_tokens_per_s=_signal(pooled.p90[1, i] + more[1] + plus, demand, traffic),
+            horizon_tokens_per_s=_over_horizon(_signal(later + more[2] + plus, demand, traffic), requests[i]),
+            requests_per_s=Missing(_ON_RING) if name in elsewhere else by_router,
+            seen_tokens_per_s=_seen(seen[i] + plus, traffic),
             horizon_by="by the group's daily season" if later > pooled_tokens else "",
         )
     return result
-
-
-def hot_groups(tiers: TierPlan) -> dict[str, str]:
-    """Group name -> tenant, of the tenants that are HOT after this tick."""
-    return {hot_group_name(tiers.ids[row]): tiers.ids[row] for row in np.flatnonzero(tiers.of(Tier.HOT)).tolist()}
 
 
 def group_rows(tiers: TierPlan, hot: Mapping[str, str], policy: FleetPolicy) -> tuple[list[str], Ints]:
