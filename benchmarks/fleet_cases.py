@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from time import process_time
 
@@ -15,7 +16,7 @@ from autoscaler.simulator.fleet.tables import Level, least_requests
 from autoscaler.simulator.strategies.catalogue import Settings, strategies
 from autoscaler.simulator.strategies.peers import POOL
 from autoscaler.simulator.strategies.run import Stage
-from autoscaler.simulator.strategies.scenario import Scenario, Traffic
+from autoscaler.simulator.strategies.scenario import Mix, Scenario, Traffic
 from autoscaler.simulator.strategies.search import Job
 from autoscaler.simulator.traffic import Burst, GeneratorSettings
 
@@ -27,6 +28,7 @@ NAMES = (
 BURST_FACTOR, BURST_LOAD = 5.0, 0.65
 BURSTING = 5
 """The sixth adapter: 2 to 3 % of the requests, so that the fleet itself could carry the burst."""
+WARMUP_S = 600.0
 _STATIC_WARMUP_S, _STATIC_S = 120.0, 300.0
 
 
@@ -35,10 +37,10 @@ class Size:
     """How much is simulated.
 
     Attributes:
-        replicas: of the static fleets; the changing ones are about as large on average.
+        replicas: of the fixed fleets, and at the start of the others, which are about as large on average.
         seconds: of changing traffic, one season of it; the warm-up comes on top.
         slots: adapter slots that are tried.
-        seeds: of which the first tunes and the others judge.
+        seeds: of which the first tunes and all judge.
     """
 
     replicas: int
@@ -60,36 +62,71 @@ class Regime:
     file: Path | None = None
     lengths: Path | None = None
     start_s: float = 0.0
-    scale: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """What a row of the table begins with."""
+        clients = (
+            f"{self.adapters:,}" if self.file is None else f"{self.file.name.split('.')[0]} from {self.start_s:g} s"
+        )
+        return f"{clients}, {self.host}, {self.kernels}"
+
+    @cached_property
+    def count(self) -> int:
+        """Of adapters: the file's clients, or the generator's."""
+        return len(self._traffic(1.0).open(0).adapters)
+
+    @property
+    def profile(self) -> str:
+        """The engines'."""
+        return f"{PROFILE}-{self.kernels}"
+
+    @property
+    def middle_slots(self) -> int:
+        """The number of adapter slots that is tried first."""
+        return self.size.slots[len(self.size.slots) // 2]
+
+    @cached_property
+    def mix(self) -> Mix:
+        """What the slice asks for, a file's before it is thinned."""
+        return self._traffic(1.0).mix(self.size.seconds + WARMUP_S, 0)
 
     def limits(self, slots: int) -> EngineLimits:
         """One engine's limits with so many adapter slots."""
-        host = {"slots": slots, "128": max(128, slots), "all": max(self.adapters, slots)}[self.host]
+        host = {"slots": slots, "128": max(128, slots), "all": max(self.count, slots)}[self.host]
         return EngineLimits(max_loras=slots, max_cpu_loras=host)
 
     def changing(self, rate_rps: float, slots: int, seed: int) -> Scenario:
-        """Demand that doubles and falls again, for whoever scales."""
-        warmup_s = 600.0
+        """Demand for whoever scales: a file's slice, or one that doubles and falls again; `rate_rps` on average.
+
+        Each seed draws other arrivals, also of a file's rates.
+        """
         traffic = self._traffic(rate_rps)
-        if self.file is None:
-            season_s = self.size.seconds + warmup_s
-            traffic = replace(traffic, generator=replace(traffic.generator, season_s=season_s, season_ratio=2.0))
+        if self.file is not None:
+            traffic = replace(traffic, scale=float(f"{rate_rps / self.mix.rate_rps:.4g}"))
         return Scenario(
-            traffic, f"{PROFILE}-{self.kernels}", self.limits(slots), self.size.seconds + warmup_s, warmup_s,
-            self.size.replicas, 2, 4 * self.size.replicas, seed=seed,
+            traffic, self.profile, self.limits(slots), self.size.seconds + WARMUP_S, WARMUP_S, self.size.replicas, 2,
+            4 * self.size.replicas, seed=seed,
         )  # fmt: skip
 
     def fixed(self, rate_rps: float, slots: int, seed: int) -> Scenario:
-        """Steady demand on a fixed fleet."""
+        """Steady demand on a fixed fleet; of a file's mix where there is one."""
         traffic = Traffic(generator=self._generator(rate_rps))
+        if self.file is not None:
+            span_s = self.size.seconds + WARMUP_S
+            traffic = replace(self._traffic(rate_rps), steady_rps=rate_rps, span_s=span_s)
         return Scenario(
-            traffic, f"{PROFILE}-{self.kernels}", self.limits(slots), _STATIC_WARMUP_S + self.size.static_s,
-            _STATIC_WARMUP_S, seed=seed,
-        ).static(self.size.replicas)  # fmt: skip
+            traffic,
+            self.profile,
+            self.limits(slots),
+            _STATIC_WARMUP_S + self.size.static_s,
+            _STATIC_WARMUP_S,
+            seed=seed,
+        ).static(self.size.replicas)
 
     def burst(self, rate_rps: float, slots: int, seed: int, adapter: int = BURSTING) -> Scenario:
-        """Steady demand, and one adapter at five times its rate for the last half."""
-        calm = self.fixed(rate_rps, slots, seed)
+        """Steady demand of the generator, and one adapter at five times its rate for the last half."""
+        calm = replace(self, file=None).fixed(rate_rps, slots, seed)
         half_s = self.size.static_s / 2
         begin_s = _STATIC_WARMUP_S + half_s
         generator = replace(calm.traffic.generator, bursts=(Burst(adapter, begin_s, half_s, BURST_FACTOR),))
@@ -100,9 +137,10 @@ class Regime:
         return GeneratorSettings(adapters=self.adapters, rate_rps=rate_rps)
 
     def _traffic(self, rate_rps: float) -> Traffic:
-        if self.file is None:
-            return Traffic(generator=self._generator(rate_rps))
-        return Traffic(self.file, self.lengths, self.start_s, self.scale)
+        if self.file is not None:
+            return Traffic(self.file, self.lengths, self.start_s)
+        season = replace(self._generator(rate_rps), season_s=self.size.seconds + WARMUP_S, season_ratio=2.0)
+        return Traffic(generator=season)
 
 
 @dataclass(frozen=True)
@@ -115,23 +153,23 @@ class Maker:
     capacity_tokens_per_s: float
 
     def job(self, scenario: Scenario, name: str, settings: Settings) -> Job:
-        """A job; the setting may carry adapter slots, which are the scenario's."""
-        rest = {k: v for k, v in settings.items() if k != "max_loras"}
-        return Job(scenario, name, rest, self.policy, self.capacity_tokens_per_s, self.level)
+        """A job before this regime's policy and capacity."""
+        return Job(scenario, name, settings, self.policy, self.capacity_tokens_per_s, self.level)
 
-    def ladders(self, name: str, rate_rps: float, seed: int) -> list[list[Job]]:
-        """Every ladder of a strategy at every number of adapter slots."""
+    def ladders(self, name: str, rate_rps: float, seed: int, slots: int) -> list[list[Job]]:
+        """Every ladder of a strategy with so many adapter slots; rungs that come to the same count of replicas once."""
         known = strategies(self.policy, self.capacity_tokens_per_s, self.level)[name]
-        slots: Sequence[int] = self.regime.size.slots
-        return [
-            [self.job(self.regime.changing(rate_rps, n, seed), name, s) for s in ladder]
-            for n in slots
-            for ladder in known.ladders
-        ]
+        scenario = self.regime.changing(rate_rps, slots, seed)
+        return [[self.job(scenario, name, s) for s in _distinct(ladder, scenario.replicas)] for ladder in known.ladders]
 
     def usual(self, name: str) -> Settings:
         """A setting for fixed fleets, where only routing matters."""
         return strategies(self.policy, self.capacity_tokens_per_s, self.level)[name].usual
+
+
+def _distinct(ladder: Sequence[Settings], replicas: int) -> list[Settings]:
+    counts = [round(s["least"] * replicas) if "least" in s else -1 - i for i, s in enumerate(ladder)]
+    return [s for i, s in enumerate(ladder) if counts[i] not in counts[:i]]
 
 
 def replica_seconds_per_cpu_s(replicas: int = 8, seconds: float = 300.0) -> float:

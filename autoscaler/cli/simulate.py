@@ -29,7 +29,6 @@ from autoscaler.simulator.strategies.search import Figures, Job, Results, best, 
 from autoscaler.simulator.traffic import GeneratorSettings, TraceError
 
 _SLOTS = 32
-_PROFILED_FILL = 0.5  # of a replica's busy throughput: what the peer that profiles beforehand would call its capacity
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -106,7 +105,9 @@ def _scenario(arguments: argparse.Namespace, policy: FleetPolicy) -> Scenario:
     generator = GeneratorSettings(
         adapters=arguments.adapters, rate_rps=arguments.rate, season_s=seconds, season_ratio=2.0
     )
-    traffic = Traffic(arguments.trace, arguments.lengths, arguments.start, arguments.scale, arguments.speed, generator)
+    traffic = Traffic(
+        arguments.trace, arguments.lengths, arguments.start, arguments.scale, arguments.speed, generator=generator
+    )
     warm = policy.groups.warm
     return Scenario(
         traffic, arguments.profile, limits, seconds, min(600.0, seconds / 6), arguments.replicas, warm.min_replicas,
@@ -116,12 +117,9 @@ def _scenario(arguments: argparse.Namespace, policy: FleetPolicy) -> Scenario:
 
 
 def _capacity_tokens_per_s(scenario: Scenario) -> float:
-    """A rough throughput of one replica, prompt and answer tokens/s, for the peer that wants it profiled beforehand."""
-    step, lora = scenario.engine_profile.step, scenario.engine_profile.lora
-    batch, prompt, answer = 48.0, 500.0, 150.0
-    decode_ms = step.fixed_ms + lora.fixed_ms + step.per_sequence_ms * batch + 0.5 * lora.per_adapter_ms * batch
-    request_ms = answer * decode_ms / batch + (prompt * step.per_prefill_token_ms + step.per_admission_ms)
-    return _PROFILED_FILL * 2 * (prompt + answer) / (request_ms * lora.factor / 1e3)
+    """What the peer that profiles one replica beforehand would find, by this traffic's own lengths: tokens/s."""
+    mix = scenario.traffic.mix(min(scenario.seconds, 7200.0) * scenario.traffic.speed, scenario.seed)
+    return mix.rough_rps(scenario.engine_profile) * mix.tokens
 
 
 def _tuned(jobs: list[Job], arguments: argparse.Namespace, told: Told) -> list[Job]:

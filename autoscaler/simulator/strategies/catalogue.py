@@ -55,8 +55,13 @@ def _ladder(key: str, values: tuple[float, ...], **fixed: Any) -> list[Settings]
     return [{**fixed, key: value} for value in values]
 
 
-_TARGETS = (10.0, 15.0, 20.0, 30.0, 40.0, 55.0, 75.0, 100.0)
-_FILLS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_TARGETS = (6.0, 8.0, 10.0, 12.0, 15.0, 18.0, 22.0, 26.0, 30.0, 35.0, 40.0, 47.0, 55.0, 65.0, 75.0, 90.0, 110.0)
+_FILLS = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.25)
+_TRIGGERS = (0.76, 0.74, 0.72, 0.7, 0.68, 0.66, 0.64, 0.62, 0.6, 0.55, 0.5, 0.4, 0.3, 0.2, 0.1)
+_LEASTS = (3.0, 2.5, 2.2, 2.0, 1.8, 1.65, 1.5, 1.35, 1.2, 1.1, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35)
+"""Least replicas over the scenario's: where load rises faster than a replica starts, a fixed fleet is a peer's best."""
+_UTILISATIONS = (0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1)
+_HIGH = 40.0  # requests in flight a replica: growth above it, beside a tuned least count
 
 
 def strategies(policy: FleetPolicy, capacity_tokens_per_s: float, level: Level = Level.ENVOY) -> dict[str, Strategy]:
@@ -78,33 +83,45 @@ def strategies(policy: FleetPolicy, capacity_tokens_per_s: float, level: Level =
         return run_dedicated(scenario, "group-per-tenant", settings, progress)
 
     found = [
-        Strategy("ours", ours, [_ladder("utilisation", (0.5, 0.6, 0.7, 0.8, 0.9))], {}),
+        Strategy("ours", ours, [_ladder("utilisation", _UTILISATIONS)], {}),
         _peer(
             "round-robin-hpa", lambda s: Peer(peers.round_robin(), QueueHpa(s["queue"])),
-            [_ladder("least", (2.0, 1.6, 1.3, 1.0, 0.7, 0.0), queue=q) for q in (1.0, 5.0)],
+            [_ladder("least", (*_LEASTS, 0.0), queue=q) for q in (1.0, 5.0)],
             {"queue": 5.0},
         ),
         _peer(
             "least-request-hpa", lambda s: Peer(peers.least_requests(s["choices"]), ActiveHpa(s["active"])),
-            [_ladder("active", _TARGETS, choices=c) for c in (2, 0)],
+            [
+                *(_ladder("active", _TARGETS, choices=c) for c in (2, 0)),
+                _ladder("least", _LEASTS, choices=0, active=_HIGH),
+            ],
             {"choices": 2, "active": 30.0},
         ),
         _peer(
             "bounded-hash-active-requests",
             lambda s: Peer(peers.bounded_hash(s["bound"]), ActiveRequests(s["active"], s["window_s"])),
-            [_ladder("active", _TARGETS, bound=125, window_s=w) for w in (60.0, 600.0)],
+            [
+                *(_ladder("active", _TARGETS, bound=125, window_s=w) for w in (60.0, 600.0)),
+                _ladder("least", _LEASTS, bound=125, active=_HIGH, window_s=60.0),
+            ],
             {"bound": 125, "active": 100.0, "window_s": 600.0},
         ),
         _peer(
             "rendezvous-predictive",
             lambda s: Peer(peers.rendezvous(2), Predictive(capacity_tokens_per_s, s["fill"], s["interval_s"])),
-            [_ladder("fill", _FILLS, interval_s=i) for i in (60.0, 180.0)],
+            [
+                *(_ladder("fill", _FILLS, interval_s=i) for i in (60.0, 180.0)),
+                _ladder("least", _LEASTS, fill=1.0, interval_s=60.0),
+            ],
             {"fill": 0.8, "interval_s": 180.0},
         ),
         _peer(
             "affinity-saturation",
             lambda s: Peer(peers.affinity(s["affinity"]), Saturation(s["kv_trigger"], s["queue_trigger"])),
-            [_ladder("kv_trigger", (0.72, 0.68, 0.64, 0.6, 0.5, 0.3, 0.1), affinity=w, queue_trigger=3.0) for w in (1.0, 4.0)],  # noqa: E501
+            [
+                *(_ladder("kv_trigger", _TRIGGERS, affinity=w, queue_trigger=3.0) for w in (1.0, 4.0)),
+                _ladder("least", _LEASTS, affinity=4.0, kv_trigger=0.5, queue_trigger=3.0),
+            ],
             {"affinity": 1.0, "kv_trigger": 0.1, "queue_trigger": 3.0},
         ),
         Strategy("group-per-tenant", dedicated, [[{"queue": 5.0}]], {"queue": 5.0}),

@@ -11,20 +11,35 @@ import numpy as np
 
 from autoscaler.simulator.engine.profile import EngineLimits, EngineProfile, load_profile
 from autoscaler.simulator.fleet.core.layout import Ints
-from autoscaler.simulator.traffic import Arrivals, GeneratedTrace, GeneratorSettings, Trace, open_trace, shaped
+from autoscaler.simulator.traffic import (
+    Arrivals,
+    GeneratedTrace,
+    GeneratorSettings,
+    Trace,
+    open_trace,
+    sampled,
+    shaped,
+    steady,
+)
 
 _POPULARITY_FROM = 50_000  # requests from which the order of popularity is taken
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Where requests come from: a file (its slice, thinned and sped up), or the generator where there is none."""
+    """Where requests come from: a file (its slice, thinned and sped up), or the generator where there is none.
+
+    Attributes:
+        steady_rps: above 0, Poisson arrivals at this rate instead, of the mix of the `span_s` from `start_s` on.
+    """
 
     file: Path | None = None
     lengths: Path | None = None
     start_s: float = 0.0
     scale: float = 1.0
     speed: float = 1.0
+    steady_rps: float = 0.0
+    span_s: float = 0.0
     generator: GeneratorSettings = field(default_factory=GeneratorSettings)
 
     def open(self, seed: int) -> Trace:
@@ -35,9 +50,41 @@ class Traffic:
 
     def arrivals(self, trace: Trace, seconds: float, seed: int) -> Iterator[Arrivals]:
         """`seconds` of it."""
+        if self.steady_rps > 0:
+            return steady(
+                trace, start_s=self.start_s, span_s=self.span_s, rate_rps=self.steady_rps, duration_s=seconds, seed=seed
+            )
         return shaped(
             trace, start_s=self.start_s, duration_s=seconds * self.speed, scale=self.scale, speed=self.speed, seed=seed
         )
+
+    def mix(self, seconds: float, seed: int) -> Mix:
+        """What `seconds` of it, as they are in the file or from the generator, ask for; neither thinned nor sped up."""
+        trace = self.open(seed)
+        found = sampled(trace, start_s=self.start_s, span_s=seconds)
+        requests = sum(map(len, shaped(trace, start_s=self.start_s, duration_s=seconds)))
+        return Mix(requests / seconds, float(found.prompt_tokens.mean()), float(found.output_tokens.mean()))
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Mean requests/s of a slice, and mean tokens of its prompts and answers."""
+
+    rate_rps: float
+    prompt_tokens: float
+    output_tokens: float
+
+    @property
+    def tokens(self) -> float:
+        """Of both, per request."""
+        return self.prompt_tokens + self.output_tokens
+
+    def rough_rps(self, profile: EngineProfile) -> float:
+        """Requests/s that one busy replica serves, by the profile's step costs at a batch of 48: a first guess."""
+        step, lora, batch = profile.step, profile.lora, 48.0
+        decode_ms = step.fixed_ms + lora.fixed_ms + step.per_sequence_ms * batch + 0.5 * lora.per_adapter_ms * batch
+        prefill_ms = self.prompt_tokens * step.per_prefill_token_ms + step.per_admission_ms
+        return 1e3 / ((self.output_tokens * decode_ms / batch + prefill_ms) * lora.factor)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Readers give arrays in bounded chunks, so a trace may be larger than memory; the
 simulator and the load generator.
 """
 
-from autoscaler.simulator.traffic.arrivals import Arrivals, Trace, TraceError, shaped
+from autoscaler.simulator.traffic.arrivals import Arrivals, Trace, TraceError, sampled, shaped, steady
 from autoscaler.simulator.traffic.generated import Burst, GeneratedTrace, GeneratorSettings
 from autoscaler.simulator.traffic.load import LoadGenerator, LoadResults
 from autoscaler.simulator.traffic.requests import open_trace
@@ -21,5 +21,7 @@ __all__ = [
     "Trace",
     "TraceError",
     "open_trace",
+    "sampled",
     "shaped",
+    "steady",
 ]

@@ -81,6 +81,42 @@ def shaped(
             yield Arrivals((chunk.time_s - start_s) / speed, chunk.adapter, chunk.prompt_tokens, chunk.output_tokens)
 
 
+def steady(
+    trace: Trace, *, start_s: float, span_s: float, rate_rps: float, duration_s: float, seed: int = 0
+) -> Iterator[Arrivals]:
+    """Poisson arrivals at one rate, adapters and lengths drawn from a slice of a trace: its mix without its shape.
+
+    Raises TraceError where the slice has no request.
+    """
+    mix = sampled(trace, start_s=start_s, span_s=span_s)
+    rng = np.random.default_rng((seed, 5))
+    now_s = 0.0
+    while now_s < duration_s:
+        time_s = now_s + np.cumsum(rng.exponential(1.0 / rate_rps, 4096))
+        now_s = float(time_s[-1])
+        rows = rng.integers(0, len(mix), len(time_s))
+        drawn = Arrivals(time_s, mix.adapter[rows], mix.prompt_tokens[rows], mix.output_tokens[rows])
+        yield drawn.take(time_s < duration_s)
+
+
+def sampled(trace: Trace, *, start_s: float, span_s: float, most: int = 100_000) -> Arrivals:
+    """Every n-th request of the slice [start, start + span), about `most` of them at the most."""
+    kept: list[Arrivals] = []
+    step, held = 1, 0
+    for chunk in shaped(trace, start_s=start_s, duration_s=span_s):
+        kept.append(chunk.take(np.arange(0, len(chunk), step)))
+        held += len(kept[-1])
+        if held > most:
+            kept = [part.take(np.arange(0, len(part), 2)) for part in kept]
+            step, held = 2 * step, sum(map(len, kept))
+    if not held:
+        raise TraceError(f"no request from {start_s:g} s on for {span_s:g} s: choose another slice")
+    return Arrivals(
+        np.concatenate([c.time_s for c in kept]), np.concatenate([c.adapter for c in kept]),
+        np.concatenate([c.prompt_tokens for c in kept]), np.concatenate([c.output_tokens for c in kept]),
+    )  # fmt: skip
+
+
 def _scaled(chunk: Arrivals, scale: float, rng: np.random.Generator) -> Arrivals:
     if scale == 1.0 or not len(chunk):
         return chunk

@@ -10,7 +10,7 @@ import csv
 import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -75,11 +75,12 @@ class ServeGenTrace:
 
     @cached_property
     def _table(self) -> _Rates:
-        return _read_rates(self.rates)
+        return _read_rates(self.rates, _version(self.rates))
 
     @cached_property
     def _lengths(self) -> _Lengths:
-        return _read_lengths(self.lengths, self._table.clients)
+        version = 0 if self.lengths is None else _version(self.lengths)
+        return _read_lengths(self.lengths, version, tuple(self._table.clients.tolist()))
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,16 @@ def _drawn(rng: np.random.Generator, log_quantiles: Floats) -> Ints:
     return drawn
 
 
-def _read_rates(path: Path) -> _Rates:
+def _version(path: Path) -> int:
+    """Changes when the file does; 0 where there is none, whose reader says so."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=4)  # a race plays one file hundreds of times; reading 326,000 rows takes 2 s
+def _read_rates(path: Path, version: int) -> _Rates:
     clients, starts, rates, shapes, gammas = [], [], [], [], []
     for number, row in _rows(path):
         try:
@@ -151,14 +161,15 @@ def _read_rates(path: Path) -> _Rates:
     return _Rates(known, starts_s, window_s, table, shape, is_gamma)
 
 
-def _read_lengths(path: Path | None, clients: Ints) -> _Lengths:
+@lru_cache(maxsize=4)
+def _read_lengths(path: Path | None, version: int, clients: tuple[int, ...]) -> _Lengths:
     default = {"in": _levels(_PROMPT_QUANTILES), "out": _levels(_OUTPUT_QUANTILES)}
     if path is None:
         one = {k: np.tile(v, (len(clients), 1, 1)) for k, v in default.items()}
         return _Lengths(np.zeros(1), one["in"], one["out"])
     rows = [row for _, row in _rows(path)]
     starts_s = np.unique(np.array([float(row["window_start_s"]) for row in rows] or [0.0]))
-    index = {client: i for i, client in enumerate(clients.tolist())}
+    index = {client: i for i, client in enumerate(clients)}
     tables = {k: np.full((len(clients), len(starts_s), len(_LEVELS)), np.nan) for k in default}
     for row in rows:
         c = index.get(int(row["client_id"]))
