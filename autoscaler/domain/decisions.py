@@ -68,6 +68,7 @@ class Reason(StrEnum):
     # saved state holds places in this list: what is new goes to its end
     MERGE_ADVISED = "MergeAdvised"  # a stable hot tenant's adapter is worth merging; nothing is done about it
     TENANTS_BOUNDED = "TenantsBounded"  # the fleet is full: routers bound each tenant, or cease to
+    GROUP_TOO_SMALL = "GroupTooSmall"  # a group of its own may not have the replicas that the tenant needs
 
 
 @dataclass(frozen=True, slots=True)

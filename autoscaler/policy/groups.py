@@ -226,7 +226,7 @@ class HotGroups:
     template: PodPatch = section(PodPatch, "With `source: template`: what its pods have different.")
     max_groups: int = key(Integer(1, 1_000), 4, "Most hot groups at a time.")
     min_replicas: int = key(Integer(1, 10_000), 1, "Of each group: never fewer.")
-    max_replicas: int = key(Integer(1, 10_000), 4, "Of each group: never more; what is over overflows into the ring.")
+    max_replicas: int = key(Integer(1, 10_000), 8, "Of each group: never more; the ring serves who needs more.")
     merged_checkpoints: MergedCheckpoints = section(MergedCheckpoints, "Consent to merge.")
     limits: StatedLimits = section(StatedLimits, "Limits of these groups' engines.")
     schedules: tuple[Schedule, ...] = key(SCHEDULES, (), "Bounds by time of day, of each group.")

@@ -182,6 +182,15 @@ def _groups_full(tenants: Tenants, row: int) -> str:
     return f"there may be {most_hot_groups(tenants)} hot groups (groups.hot, budget), and others are worth more"
 
 
+def _group_too_small(tenants: Tenants, row: int) -> str:
+    asks = max(float(tenants.upper[row]), float(tenants.mean[row])) / tenants.usable_tokens_per_s
+    most = tenants.group_replicas(row, np.asarray(tenants.before == TIER_HOT))
+    return (
+        f"it needs {asks:.2f} replicas, and its group may have {most} (groups.hot.maxReplicas, and what the others "
+        "leave of budget.maxReplicasTotal): the ring spreads it over more"
+    )
+
+
 def _slot_budget(tenants: Tenants, row: int) -> str:
     each = float(tenants.mean[row]) / max(int(tenants.view.adapters[row]), 1)
     return (
@@ -245,5 +254,6 @@ _SENTENCES: dict[Reason, Callable[[Tenants, int], str]] = {
     Reason.DWELL: _dwell,
     Reason.IN_BAND: _in_band,
     Reason.HOT_GROUPS_FULL: _groups_full,
+    Reason.GROUP_TOO_SMALL: _group_too_small,
     Reason.ADAPTER_SLOT_BUDGET: _slot_budget,
 }

@@ -1,7 +1,7 @@
-"""What cannot be had: more hot groups than there may be, more adapters on the ring than its adapter slots hold.
+"""What cannot be had: a large enough group, more hot groups than there may be, more adapters than the ring has slots.
 
-Both keep whom somebody asked for, then the most valuable. Value is forecast mean tokens/s per adapter; who is inside
-counts one and a half times, so two tenants of like load do not push each other out in turns.
+The last two keep whom somebody asked for, then the most valuable. Value is forecast mean tokens/s per adapter; who is
+inside counts one and a half times, so two tenants of like load do not push each other out in turns.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ class Limited:
 
 
 def limit(tenants: Tenants, tier: Codes, reason: npt.NDArray[np.int16], asked: Bools) -> Limited:
-    """Apply both limits. `asked`: tenants that an operator or the policy put where they are."""
+    """Apply the three limits. `asked`: tenants that an operator or the policy put where they are."""
     tier, reason = tier.copy(), reason.copy()
+    out = _beyond_replicas(tenants, tier, asked)
+    tier[out], reason[out] = TIER_WARM, REASON_CODE[Reason.GROUP_TOO_SMALL]
     out = _beyond_groups(tenants, tier, asked)
     tier[out], reason[out] = TIER_WARM, REASON_CODE[Reason.HOT_GROUPS_FULL]
     out, forced = _beyond_slots(tenants, tier, asked)
@@ -50,6 +52,26 @@ def limit(tenants: Tenants, tier: Codes, reason: npt.NDArray[np.int16], asked: B
     without = int(tenants.view.adapters[active].sum())
     placed = int(tenants.view.adapters[tier != TIER_COLD].sum())
     return Limited(tier, reason, without + forced, placed + without)
+
+
+def _beyond_replicas(tenants: Tenants, tier: Codes, asked: Bools) -> Ints:
+    """HOT tenants for whose load there can be no group, though nobody asked for one: the ring spreads them wider.
+
+    Up by the band, which has to fit whole; who is inside leaves by the mean. Largest first, each beside those before.
+    """
+    wanted = np.flatnonzero((tier == TIER_HOT) & ~asked)
+    if not wanted.size or not np.isfinite(tenants.usable_tokens_per_s):
+        return wanted[:0]
+    apart = (tier == TIER_HOT) & asked
+    out = []
+    for row in wanted[np.lexsort((tenants.memory.keys[wanted], -tenants.mean[wanted]))].tolist():
+        inside = tenants.before[row] == TIER_HOT
+        asks = tenants.mean[row] if inside else max(tenants.upper[row], tenants.mean[row])
+        if asks > tenants.group_replicas(row, apart) * tenants.usable_tokens_per_s:
+            out.append(row)
+        else:
+            apart[row] = True
+    return np.array(out, np.int64)
 
 
 def most_hot_groups(tenants: Tenants) -> int:

@@ -52,6 +52,29 @@ class Tenants:
             return float("inf")
         return self.policy.tiering.hot_threshold_replicas * capacity.value
 
+    @cached_property
+    def usable_tokens_per_s(self) -> float:
+        """What demand may fill of one replica; infinite where no capacity is known."""
+        capacity = self.view.capacity_tokens_per_s
+        return capacity.value * self.policy.scaling.utilisation_ratio if isinstance(capacity, Fresh) else float("inf")
+
+    def group_replicas(self, row: int, apart: Bools) -> int:
+        """Replicas that one tenant's own group may have: by its bounds, and by what the others leave of the total.
+
+        `apart`: tenants with groups of their own (T). Worked numbers: 16 in all, the others need 9.4 replicas on the
+        ring, and one has a group for 2.2: 16 - 10 - 3 leave 3, where groups.hot.maxReplicas is 8.
+        """
+        groups = self.policy.groups
+        if groups.hot is None:
+            return 0
+        others = np.ones(len(self.view.ids), np.bool_)
+        others[row] = False
+        needs = self.mean / self.usable_tokens_per_s
+        warm = max(groups.warm.min_replicas, np.ceil(needs[others & ~apart].sum()))
+        hot = np.maximum(np.ceil(needs[others & apart]), groups.hot.min_replicas).sum()
+        cold = 0 if groups.cold is None else groups.cold.min_replicas
+        return int(max(0, min(groups.hot.max_replicas, self.policy.budget.max_replicas_total - warm - hot - cold)))
+
     def hot_worth_replicas(self, tokens_per_s: float) -> float:
         """By how many replicas HOT beats WARM for a tenant with so much load; below 0 WARM is better.
 

@@ -35,9 +35,39 @@ def test_two_tenants_of_like_load_do_not_push_each_other_out():
 
 
 def test_the_total_bounds_hot_groups_beside_the_warm_and_cold_minimum():
-    told = policy(total=8, warm_min=5, cold=ColdGroup(min_replicas=1), hot=HotGroups(min_replicas=2))
+    told = policy(
+        total=8, warm_min=5, cold=ColdGroup(min_replicas=1), hot=HotGroups(min_replicas=2), dedicated=["a", "b"]
+    )
     plan = Fleet(told).tick({"a": load(20_000.0), "b": load(20_001.0)})
     assert tiers(plan) == {"a": "warm", "b": "hot"}
+    assert plan.explain("a").reason is Reason.HOT_GROUPS_FULL
+
+
+def test_load_alone_makes_no_group_that_is_smaller_than_its_tenant_needs():
+    whale = {"a": load(30_000.0)}
+    plan = Fleet(policy(hot=HotGroups(max_replicas=8))).tick(whale)
+    assert tiers(plan) == {"a": "warm"}
+    got = plan.explain("a")
+    assert [step.reason for step in got.trail] == [Reason.FORECAST_HOT, Reason.GROUP_TOO_SMALL]
+    assert "it needs 10.31 replicas, and its group may have 8" in got.trail[-1].message
+    assert tiers(Fleet(policy(hot=HotGroups(max_replicas=11))).tick(whale)) == {"a": "hot"}
+    assert tiers(Fleet(policy(hot=HotGroups(max_replicas=8), dedicated=["a"])).tick(whale)) == {"a": "hot"}
+
+
+def test_a_group_by_load_has_to_fit_beside_what_the_others_need():
+    tenants = {"a": load(14_000.0), "b": load(12_800.0), "c": load(9_000.0)}
+    assert tiers(Fleet(policy(total=14)).tick(tenants)) == {"a": "hot", "b": "hot", "c": "warm"}
+    plan = Fleet(policy(total=12)).tick(tenants)
+    assert tiers(plan) == {"a": "hot", "b": "warm", "c": "warm"}, "3 on the ring and 5 in a group leave 4 for 4.4"
+    assert plan.explain("b").reason is Reason.GROUP_TOO_SMALL
+
+
+def test_who_is_inside_stays_until_the_mean_itself_does_not_fit():
+    fleet = Fleet(policy(hot=HotGroups(max_replicas=5)))
+    assert tiers(fleet.tick({"a": load(14_000.0)})) == {"a": "hot"}, "15,400 of 16,000"
+    assert tiers(fleet.tick({"a": load(15_500.0)})) == {"a": "hot"}, "a band of 17,050 is doubt"
+    assert tiers(fleet.tick({"a": load(16_100.0)})) == {"a": "warm"}
+    assert tiers(fleet.tick({"a": load(15_500.0)})) == {"a": "warm"}
 
 
 def test_a_promise_for_which_there_is_no_group_is_a_condition():

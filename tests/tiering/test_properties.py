@@ -23,7 +23,7 @@ from tests.tiering.building import CAPACITY, HOUR, NOW, policy
 REACHABLE = {
     Reason.FORECAST_HOT, Reason.BURST_ONSET, Reason.SLO_MISSED, Reason.NOISY_NEIGHBOUR, Reason.ISOLATION_ASKED,
     Reason.OVERRIDE, Reason.OVERRIDE_EXPIRED, Reason.QUIET, Reason.WOKE_UP, Reason.ADAPTER_SLOT_BUDGET,
-    Reason.HOT_GROUPS_FULL, Reason.DWELL, Reason.UNLOADABLE, Reason.NEW_TENANT, Reason.IN_BAND,
+    Reason.HOT_GROUPS_FULL, Reason.GROUP_TOO_SMALL, Reason.DWELL, Reason.UNLOADABLE, Reason.NEW_TENANT, Reason.IN_BAND,
 }  # fmt: skip
 TOKENS = st.one_of(
     st.just(0.0), st.floats(0, 3), st.floats(0, 50_000), st.sampled_from([float("nan"), float("inf"), -1.0])
@@ -172,7 +172,7 @@ def test_memory_survives_json_and_the_next_tick_is_the_same(case, told):
 def test_more_load_never_means_a_lower_tier(case, row, factor):
     view, memory = case
     view = replace(view, ring_adapters=None, overrides=())
-    told = policy(hot=HotGroups(max_groups=COUNT))
+    told = policy(hot=HotGroups(max_groups=COUNT, max_replicas=10_000), total=100_000)
     more = {
         name: np.where(np.arange(COUNT) == row, getattr(view, name) * factor, getattr(view, name))
         for name in ("rate_tokens_per_s", "mean_tokens_per_s", "upper_tokens_per_s")
