@@ -132,12 +132,17 @@ def endpoints(assignment: str, snapshot: RingSnapshot, found: Mapping[str, tuple
     }
 
 
-def candidates(snapshot: RingSnapshot, names: Collection[str]) -> dict[str, tuple[Member, ...]]:
-    """The members that may serve each of `names` that has a subset, owners first; names of the cold group have none."""
+def candidates(
+    snapshot: RingSnapshot, names: Collection[str], known: Mapping[str, Owners] | None = None
+) -> dict[str, tuple[Member, ...]]:
+    """The members that may serve each of `names` that has a subset, owners first; names of the cold group have none.
+
+    `known`: the owners of all names, where the caller has them already.
+    """
     ring = Ring(snapshot)
     found: dict[str, tuple[Member, ...]] = {}
     ordered = sorted(names)
-    listed = ring.owners_many(ordered)
+    listed = ring.owners_many(ordered) if known is None else [known[name] for name in ordered]
     rest = _overflow(ring, ordered, listed)
     for name, owners in zip(ordered, listed, strict=True):
         if owners.via is Via.HOT:

@@ -63,8 +63,9 @@ def by_snapshot(snapshot: RingSnapshot, place_of: Mapping[str, int], adapters: S
     """What routers do with a ring snapshot; `place_of`: replica -> engine, of those that exist."""
     names = subset_names(snapshot, adapters)
     known = [name for name in adapters if name in names]
-    found = candidates(snapshot, known)
-    owners = {name: len(o.members) for name, o in zip(known, Ring(snapshot).owners_many(known), strict=True)}
+    owned = dict(zip(known, Ring(snapshot).owners_many(known), strict=True))
+    found = candidates(snapshot, known, owned)
+    owners = {name: len(own.members) for name, own in owned.items()}
     pool = _places(snapshot.cold or (), place_of) or _places(snapshot.members, place_of)
     bound = balance_percent(snapshot, found) if level is Level.ENVOY else snapshot.request_bound_percent
     table = _plain(b.CANDIDATES, pool, len(adapters), choices=ENVOY_CHOICES, bound_percent=bound)
