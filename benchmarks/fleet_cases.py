@@ -162,14 +162,23 @@ class Maker:
         scenario = self.regime.changing(rate_rps, slots, seed)
         return [[self.job(scenario, name, s) for s in _distinct(ladder, scenario.replicas)] for ladder in known.ladders]
 
+    def across(self, best: Job) -> tuple[tuple[Job, ...], int | None]:
+        """A ladder across that of the best job, and where to begin; none where there is nothing to cross."""
+        known = strategies(self.policy, self.capacity_tokens_per_s, self.level)[best.strategy]
+        ladder, first = known.crossed(best.settings)
+        begin = None if first is None else ladder[first]
+        distinct = _distinct(ladder, best.scenario.replicas)
+        jobs = tuple(self.job(best.scenario, best.strategy, settings) for settings in distinct)
+        return jobs, distinct.index(begin) if begin in distinct else None
+
     def usual(self, name: str) -> Settings:
         """A setting for fixed fleets, where only routing matters."""
         return strategies(self.policy, self.capacity_tokens_per_s, self.level)[name].usual
 
 
 def _distinct(ladder: Sequence[Settings], replicas: int) -> list[Settings]:
-    counts = [round(s["least"] * replicas) if "least" in s else -1 - i for i, s in enumerate(ladder)]
-    return [s for i, s in enumerate(ladder) if counts[i] not in counts[:i]]
+    told = [{**s, "least": round(s.get("least", 0.0) * replicas)} for s in ladder]
+    return [s for i, s in enumerate(ladder) if told[i] not in told[:i]]
 
 
 def replica_seconds_per_cpu_s(replicas: int = 8, seconds: float = 300.0) -> float:

@@ -90,6 +90,10 @@ class Race:
         regime, names = self._maker.regime, (OURS, BOUND, *PEERS)
         ladders = [tuple(one) for name in names for one in self._ladders(name, regime.middle_slots)]
         tried = self._runs.climb(ladders)
+        crossing = [self._maker.across(self._best(name, tried, ladders).job) for name in names]
+        crossing = [(ladder, at) for ladder, at in crossing if ladder]
+        tried += self._runs.climb([ladder for ladder, _ in crossing], [at for _, at in crossing])
+        ladders += [ladder for ladder, _ in crossing]
         first = {name: self._best(name, tried, ladders) for name in names}
         others = [
             (self._with_slots(pick, slots), pick.at)

@@ -103,6 +103,11 @@ class EngineFleet:
         """Requests that arrive from `at_s` on are measured."""
         self._fleet.total[b.MEASURED_FROM] = round(at_s * PS_PER_S)
 
+    def try_from_now(self) -> None:
+        """Count first tokens, and those in time, of requests that arrive from now on (T_FIRST, T_IN_TARGET)."""
+        total = self._fleet.total
+        total[b.TRIED_FROM], total[b.T_FIRST], total[b.T_IN_TARGET] = self._now, 0, 0
+
     def start(self, limits: EngineLimits) -> int:
         """A new engine with empty memory at the lowest free place. Raises PlacesFullError."""
         free = np.flatnonzero(self._fleet.place == b.EMPTY)
@@ -212,10 +217,18 @@ class EngineFleet:
         """A copy of everything, to `restore`."""
         return Saved(_copied(self._engines), _copied(self._fleet), self._now, self._gone_loads)
 
+    def hold(self) -> Saved:
+        """Everything as it is, for `resume` after a `restore`; what runs before that changes it."""
+        return Saved(self._engines, self._fleet, self._now, self._gone_loads)
+
+    def resume(self, held: Saved) -> None:
+        """Go on from what was held, which is given up."""
+        self._engines, self._fleet = held.engines, held.fleet
+        self._now, self._gone_loads = held.now, held.gone_loads
+
     def restore(self, saved: Saved) -> None:
         """Go back to a copy, which may be used again. The stream of arrivals is rewound by its owner."""
-        self._engines, self._fleet = _copied(saved.engines), _copied(saved.fleet)
-        self._now, self._gone_loads = saved.now, saved.gone_loads
+        self.resume(Saved(_copied(saved.engines), _copied(saved.fleet), saved.now, saved.gone_loads))
 
 
 def _copied(state: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autoscaler.domain.fleet import ReplicaState, Tier
@@ -18,6 +18,9 @@ from autoscaler.simulator.fleet.engines import EngineFleet
 from autoscaler.simulator.fleet.stream import ArrivalStream
 
 _LOOK_S = 5.0  # between two looks at whether a draining replica has finished
+
+
+Due = Sequence[tuple[float, int, Callable[[], None]]]
 
 
 class Calendar:
@@ -47,6 +50,14 @@ class Calendar:
     def pop(self) -> Callable[[], None]:
         """What is due next."""
         return heapq.heappop(self._due)[2]
+
+    def save(self) -> Due:
+        """All that is due, to `restore`."""
+        return tuple(self._due)
+
+    def restore(self, due: Due) -> None:
+        """Go back to what was due then."""
+        self._due = list(due)
 
 
 @dataclass(slots=True)

@@ -51,6 +51,15 @@ class ArrivalStream:
             raise ValueError("there is no mark to rewind to: call mark() first")
         self._chunk, self._row = self._mark
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands, for `go`, as long as the mark stands."""
+        return self._chunk, self._row
+
+    def go(self, place: tuple[int, int]) -> None:
+        """To a place that was reached since the mark."""
+        self._chunk, self._row = place
+
     def _current(self) -> Chunk | None:
         while self._chunk == len(self._held):
             found = next(self._source, None)

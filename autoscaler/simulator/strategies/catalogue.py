@@ -34,21 +34,40 @@ class Strategy:
         run: one scenario with one setting.
         ladders: settings to try, each list from cautious to daring.
         usual: the setting that its own documentation begins with.
+        turned: the target beside `least` by which it scales, cautious to daring; empty where there is no such pair.
     """
 
     name: str
     run: Callable[[Scenario, Settings, Progress], Outcome]
     ladders: Ladders
     usual: Settings
+    turned: tuple[str, tuple[float, ...]] = ("", ())
+
+    def crossed(self, settings: Settings) -> tuple[list[Settings], int | None]:
+        """A ladder across the one on which `settings` was found best, and where to begin; none where it has no pair.
+
+        Of a tuned least count: every target with it. Of a target: every least count, with a target two rungs bolder.
+        """
+        key, values = self.turned
+        if key not in settings:
+            return [], None
+        at = values.index(settings[key]) if settings[key] in values else None
+        if "least" in settings:
+            return [{**settings, key: value} for value in values], at
+        bolder = values[-1 if at is None else min(at + 2, len(values) - 1)]
+        return [{**settings, key: bolder, "least": least} for least in _LEASTS], _LEASTS.index(_FIRST_LEAST)
 
 
-def _peer(name: str, build: Callable[[Settings], Peer], ladders: Ladders, usual: Settings) -> Strategy:
+def _peer(
+    name: str, build: Callable[[Settings], Peer], ladders: Ladders, usual: Settings,
+    turned: tuple[str, tuple[float, ...]] = ("", ()),
+) -> Strategy:  # fmt: skip
     def run(scenario: Scenario, settings: Settings, progress: Progress) -> Outcome:
         least = max(scenario.least, round(settings.get("least", 0.0) * scenario.replicas))
         bounded = scenario if scenario.least == scenario.most else replace(scenario, least=least)
         return run_peer(bounded, name, build(settings), settings, progress)
 
-    return Strategy(name, run, ladders, usual)
+    return Strategy(name, run, ladders, usual, turned)
 
 
 def _ladder(key: str, values: tuple[float, ...], **fixed: Any) -> list[Settings]:
@@ -61,6 +80,7 @@ _TRIGGERS = (0.76, 0.74, 0.72, 0.7, 0.68, 0.66, 0.64, 0.62, 0.6, 0.55, 0.5, 0.4,
 _LEASTS = (3.0, 2.5, 2.2, 2.0, 1.8, 1.65, 1.5, 1.35, 1.2, 1.1, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35)
 """Least replicas over the scenario's: where load rises faster than a replica starts, a fixed fleet is a peer's best."""
 _UTILISATIONS = (0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1)
+_FIRST_LEAST = 0.8
 _HIGH = 40.0  # requests in flight a replica: growth above it, beside a tuned least count
 
 
@@ -95,7 +115,7 @@ def strategies(policy: FleetPolicy, capacity_tokens_per_s: float, level: Level =
                 *(_ladder("active", _TARGETS, choices=c) for c in (2, 0)),
                 _ladder("least", _LEASTS, choices=0, active=_HIGH),
             ],
-            {"choices": 2, "active": 30.0},
+            {"choices": 2, "active": 30.0}, ("active", _TARGETS),
         ),
         _peer(
             "bounded-hash-active-requests",
@@ -104,7 +124,7 @@ def strategies(policy: FleetPolicy, capacity_tokens_per_s: float, level: Level =
                 *(_ladder("active", _TARGETS, bound=125, window_s=w) for w in (60.0, 600.0)),
                 _ladder("least", _LEASTS, bound=125, active=_HIGH, window_s=60.0),
             ],
-            {"bound": 125, "active": 100.0, "window_s": 600.0},
+            {"bound": 125, "active": 100.0, "window_s": 600.0}, ("active", _TARGETS),
         ),
         _peer(
             "rendezvous-predictive",
@@ -113,7 +133,7 @@ def strategies(policy: FleetPolicy, capacity_tokens_per_s: float, level: Level =
                 *(_ladder("fill", _FILLS, interval_s=i) for i in (60.0, 180.0)),
                 _ladder("least", _LEASTS, fill=1.0, interval_s=60.0),
             ],
-            {"fill": 0.8, "interval_s": 180.0},
+            {"fill": 0.8, "interval_s": 180.0}, ("fill", _FILLS),
         ),
         _peer(
             "affinity-saturation",
@@ -122,7 +142,7 @@ def strategies(policy: FleetPolicy, capacity_tokens_per_s: float, level: Level =
                 *(_ladder("kv_trigger", _TRIGGERS, affinity=w, queue_trigger=3.0) for w in (1.0, 4.0)),
                 _ladder("least", _LEASTS, affinity=4.0, kv_trigger=0.5, queue_trigger=3.0),
             ],
-            {"affinity": 1.0, "kv_trigger": 0.1, "queue_trigger": 3.0},
+            {"affinity": 1.0, "kv_trigger": 0.1, "queue_trigger": 3.0}, ("kv_trigger", _TRIGGERS),
         ),
         Strategy("group-per-tenant", dedicated, [[{"queue": 5.0}]], {"queue": 5.0}),
         Strategy("oracle", oracle, [[{}]], {}),

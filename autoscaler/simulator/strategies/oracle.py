@@ -11,15 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autoscaler.simulator.engine.layout import PS_PER_S
 from autoscaler.simulator.fleet import tables
 from autoscaler.simulator.fleet.core import layout as b
 from autoscaler.simulator.fleet.core.layout import Table
-from autoscaler.simulator.strategies.outcome import Outcome
+from autoscaler.simulator.fleet.engines import Saved
+from autoscaler.simulator.fleet.platform import Due
+from autoscaler.simulator.strategies.outcome import Outcome, Sampled
 from autoscaler.simulator.strategies.run import Progress, Stage
 from autoscaler.simulator.strategies.scenario import Scenario
 
-_SPAN_S = 60.0
+_SPAN_S, _PARTS = 60.0, 4
 _BOUND_PERCENT = 125
 _POINTS = 256
 Build = Callable[[Sequence[int]], Table]
@@ -50,18 +51,14 @@ def run_oracle(
 
 def _run(scenario: Scenario, name: str, settings: dict[str, Any], build: Build, progress: Progress) -> Outcome:
     stage = Stage(replace(scenario, routers=1, replicas=scenario.most), loads_are_free=True)
-    platform, engines = stage.platform, stage.engines
-    platform.resize("oracle", scenario.most, now=True)
+    stage.platform.resize("oracle", scenario.most, now=True)
     count = scenario.replicas
     used: list[tuple[float, int]] = []
     at_s, resizes = 0.0, 0
     while at_s < scenario.seconds:
         end_s = min(at_s + _SPAN_S, scenario.seconds)
-        if scenario.least < scenario.most:
-            before, count = count, _fewest(stage, build, scenario, count, end_s)
-            resizes += int(before != count)
-        engines.route(build(range(count)))
-        platform.run(end_s)
+        before, count = count, _Minute(stage, build, scenario, end_s).fewest(count)
+        resizes += int(before != count)
         used.append((end_s - at_s if at_s >= scenario.warmup_s else 0.0, count))
         at_s = end_s
         progress(at_s / scenario.seconds)
@@ -75,30 +72,81 @@ def _run(scenario: Scenario, name: str, settings: dict[str, Any], build: Build, 
     return replace(outcome, gpu_hours=hours, replicas_mean=hours * 3600.0 / measured_s)
 
 
-def _fewest(stage: Stage, build: Build, scenario: Scenario, count: int, end_s: float) -> int:
-    """The fewest replicas that keep the SLO until `end_s`; the state is put back."""
-    saved = stage.engines.save()
-    stage.stream.mark()
+class _Minute:
+    """One span, tried with several counts of replicas from the same state; the fewest good one's run is what stays."""
 
-    def good(replicas: int) -> bool:
-        stage.engines.restore(saved)
-        stage.stream.rewind()
-        stage.engines.measure_from(saved.now / PS_PER_S)
-        stage.engines.route(build(range(replicas)))
-        stage.engines.run(stage.stream, end_s)
-        total, before = stage.engines.fleet.total, saved.fleet.total
-        arrived = int(total[b.M_ARRIVED] - before[b.M_ARRIVED])
-        in_time = int(total[b.M_IN_TARGET] - before[b.M_IN_TARGET])
-        last = min(60.0, scenario.target_ttft_s) * arrived / max(_SPAN_S, 1e-9)  # still on time at the end
-        return arrived == 0 or in_time + last >= scenario.objective_ratio * arrived
+    def __init__(self, stage: Stage, build: Build, scenario: Scenario, end_s: float) -> None:
+        self._stage, self._build, self._scenario, self._end_s = stage, build, scenario, end_s
+        self._engines, self._stream = stage.engines, stage.stream
+        self._began_s = stage.engines.now_s
+        self._arrived: int | None = None
 
-    found = count
-    if good(found):
-        while found > scenario.least and good(found - 1):
-            found -= 1
-    else:
-        while found < scenario.most and not good(found := found + 1):
-            pass
-    stage.engines.restore(saved)
-    stage.stream.rewind()
-    return found
+    def fewest(self, count: int) -> int:
+        """The fewest replicas that keep the SLO until the end, searched from `count`; the stage is there with them."""
+        least, most = self._scenario.least, self._scenario.most
+        self._engines.try_from_now()
+        if least == most:
+            self._play(count)
+            return count
+        self._stream.mark()
+        self._before = self._engines.save()
+        self._due, self._sampled = self._stage.platform.calendar.save(), self._stage.recorder.save()
+        if self._good(count):
+            while count > least:
+                best = self._here()
+                if not self._good(count - 1):
+                    self._go(*best)
+                    break
+                count -= 1
+        else:
+            while count < most:
+                count += 1
+                if self._good(count):
+                    break
+            else:
+                self._back()
+                self._play(count)
+        return count
+
+    def _good(self, count: int) -> bool:
+        """Play the span with so many, from its beginning; given up once it cannot keep the SLO any more."""
+        if self._arrived is not None:
+            self._back()
+        before = int(self._engines.fleet.total[b.ARRIVED])
+        self._engines.route(self._build(range(count)))
+        for part in range(1, _PARTS + 1):
+            self._stage.platform.run(self._began_s + (self._end_s - self._began_s) * part / _PARTS)
+            total = self._engines.fleet.total
+            late = int(total[b.T_FIRST] - total[b.T_IN_TARGET])
+            if self._arrived is not None and self._arrived - late < self._wanted(self._arrived):
+                return False
+        arrived = int(total[b.ARRIVED]) - before
+        self._arrived = arrived
+        return arrived == 0 or int(total[b.T_IN_TARGET]) >= self._wanted(arrived)
+
+    def _wanted(self, arrived: int) -> float:
+        """First tokens in time that the objective asks for, less those of the last ones, still on time at the end."""
+        last = min(60.0, self._scenario.target_ttft_s) * arrived / _SPAN_S
+        return self._scenario.objective_ratio * arrived - last
+
+    def _play(self, count: int) -> None:
+        self._engines.route(self._build(range(count)))
+        self._stage.platform.run(self._end_s)
+
+    def _here(self) -> tuple[Saved, tuple[int, int], Due, Sampled]:
+        stage = self._stage
+        return self._engines.hold(), self._stream.place, stage.platform.calendar.save(), stage.recorder.save()
+
+    def _go(self, engines: Saved, place: tuple[int, int], due: Due, sampled: Sampled) -> None:
+        self._engines.resume(engines)
+        self._stream.go(place)
+        self._stage.platform.calendar.restore(due)
+        self._stage.recorder.restore(sampled)
+
+    def _back(self) -> None:
+        """Everything to the beginning of the span."""
+        self._engines.restore(self._before)
+        self._stream.rewind()
+        self._stage.platform.calendar.restore(self._due)
+        self._stage.recorder.restore(self._sampled)
+        self._sampled = self._stage.recorder.save()

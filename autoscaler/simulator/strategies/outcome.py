@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
@@ -81,6 +81,18 @@ class Outcome:
         return {k: v for k, v in asdict(self).items() if k not in ("timeline", "heat", "decisions")}
 
 
+@dataclass(slots=True)
+class Sampled:
+    """What a recorder has sampled so far."""
+
+    timeline: Timeline
+    fine: Ints
+    seen: dict[str, int]
+    heat: list[Ints]
+    loads_before: int
+    marks: list[Ints]
+
+
 class Recorder:
     """Samples a platform at equal intervals, and sums up at the end."""
 
@@ -107,6 +119,18 @@ class Recorder:
         self._platform.engines.fleet.watched[list(adapters)] = 1
         for mark_s in marks_s:
             self._platform.calendar.at(mark_s, lambda: self._marks.append(self._platform.engines.fleet.fine[0].copy()))
+
+    def save(self) -> Sampled:
+        """A copy of what samples change, to `restore`."""
+        columns = {column.name: list(getattr(self.timeline, column.name)) for column in fields(Timeline)}
+        return Sampled(
+            Timeline(**columns), self._fine, self._seen, list(self._heat), self._loads_before, list(self._marks)
+        )
+
+    def restore(self, saved: Sampled) -> None:
+        """Go back to a copy, which is given up."""
+        self.timeline, self._fine, self._seen = saved.timeline, saved.fine, saved.seen
+        self._heat, self._loads_before, self._marks = saved.heat, saved.loads_before, saved.marks
 
     def _begin(self) -> None:
         self._loads_before = self._platform.engines.adapter_loads()

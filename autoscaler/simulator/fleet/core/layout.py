@@ -26,10 +26,12 @@ O_ARRIVED, O_ADAPTER, O_ENGINE, O_ROUTER, O_CLUSTER, O_PROMPT, O_OUTPUT, O_FIRST
 OPEN_COLUMNS = 10
 FREE_ROWS, FIRST_FREE = O_ARRIVED, O_NEXT
 
-# Places of `total` (int64): since the start, then of requests that arrived at or after MEASURED_FROM.
+# Places of `total` (int64): since the start, then of requests that arrived at or after MEASURED_FROM, then the same of
+# those that arrived at or after TRIED_FROM, which a trial sets for its own.
 ARRIVED, FINISHED, REFUSED, IN_FLIGHT, MEASURED_FROM, TARGET_PS, MOST_IN_FLIGHT, DRAWS = range(8)
 M_ARRIVED, M_FIRST, M_IN_TARGET, M_REFUSED, M_FINISHED, M_TOKENS = range(8, 14)
-TOTALS = 14
+TRIED_FROM, T_FIRST, T_IN_TARGET = range(14, 17)
+TOTALS = 17
 
 # Columns of `pair` (int64): what routers count for an adapter on an engine since the last scrape, when an answer ends.
 P_REQUESTS, P_PROMPT, P_OUTPUT, P_TTFT_US = range(4)

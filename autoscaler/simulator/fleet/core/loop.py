@@ -163,6 +163,9 @@ def _first_token(f: FleetState, e: int, opened: int, at: int) -> None:
     f.first[e, slot] += 1
     f.seen[one[b.O_ADAPTER], slot] += 1
     f.first_us[e] += waited // 1_000_000
+    if one[b.O_ARRIVED] >= total[b.TRIED_FROM]:
+        total[b.T_FIRST] += 1
+        total[b.T_IN_TARGET] += int(waited <= total[b.TARGET_PS])
     if one[b.O_ARRIVED] >= total[b.MEASURED_FROM]:
         total[b.M_FIRST] += 1
         total[b.M_IN_TARGET] += int(waited <= total[b.TARGET_PS])
