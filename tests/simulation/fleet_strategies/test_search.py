@@ -36,6 +36,46 @@ def test_a_ladder_is_climbed_by_halves(limit: int) -> None:
     assert runs <= 3
 
 
+@pytest.mark.parametrize("limit", range(-1, 9))
+@pytest.mark.parametrize("guess", [0, 4, 8])
+def test_a_guess_is_followed_rung_by_rung(limit: int, guess: int) -> None:
+    search, runs = Climb.of([job(active=float(i)) for i in range(9)], guess), 0
+    while (now := search.next) is not None:
+        search, runs = search.after(now.settings["active"] <= limit), runs + 1
+    assert search.low == limit
+    assert runs <= abs(limit - guess) + 2
+
+
+def test_a_setting_that_misses_and_is_dearer_than_the_best_ends_its_ladder() -> None:
+    results, told = Results(), list[float]()
+    cheap, dear = job(active=1.0, choices=2), [job(active=float(i), choices=0) for i in range(7)]
+    for one, found in ((cheap, figures(5.0, 1.0)), *((j, figures(9.0 - i / 10, 0.5)) for i, j in enumerate(dear))):
+        results.keep(one, found)
+    tried = climb([[cheap], dear], results, 1, lambda j, f: told.append(1.0))
+    assert tried == [cheap, dear[3]], "the three before it cost more still, the three after it miss"
+    assert not told, "what is known is not run"
+
+
+def test_a_target_is_crossed_with_least_counts_and_a_least_count_with_targets() -> None:
+    peer = strategies(POLICY, 9_000.0)["bounded-hash-active-requests"]
+    leasts, first = peer.crossed({"bound": 125, "window_s": 60.0, "active": 30.0})
+    assert first is not None
+    assert {s["active"] for s in leasts} == {40.0}, "two rungs bolder than 30"
+    assert [s["least"] for s in leasts] == sorted((s["least"] for s in leasts), reverse=True)
+    targets, at = peer.crossed({"bound": 125, "window_s": 60.0, "active": 40.0, "least": 0.8})
+    assert at is not None
+    assert targets[at]["active"] == 40.0
+    assert {s["least"] for s in targets} == {0.8}
+    assert strategies(POLICY, 9_000.0)["oracle"].crossed({}) == ([], None)
+
+
+def test_only_the_peer_that_profiles_depends_on_the_capacity() -> None:
+    other = {name: replace(job(), strategy=name, capacity_tokens_per_s=1.0).key for name in ("oracle", "ours")}
+    assert other == {name: replace(job(), strategy=name).key for name in other}
+    profiled = replace(job(), strategy="rendezvous-predictive")
+    assert profiled.key != replace(profiled, capacity_tokens_per_s=1.0).key
+
+
 def test_the_cheapest_within_the_objective_is_best_and_else_the_nearest() -> None:
     results, jobs = Results(), [job(active=float(i)) for i in range(3)]
     for one, told in zip(jobs, [figures(9.0, 0.999), figures(7.0, 0.995), figures(3.0, 0.6)], strict=True):
