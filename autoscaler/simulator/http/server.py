@@ -138,6 +138,9 @@ class SimulatedEngine:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         calls = self._calls
         if calls is None:
+            # Accepted at the moment of the crash: cut off as all others were, not answered with a 500.
+            if request.transport is not None:
+                request.transport.abort()
             raise ConnectionResetError("the engine stopped")
         self._in_flight += 1
         self._idle.clear()

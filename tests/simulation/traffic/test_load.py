@@ -62,6 +62,18 @@ async def test_a_slow_fleet_is_not_spared_and_broken_answers_are_errors() -> Non
     assert np.isnan(broken.ttft_s).sum() + (broken.ttft_s > 0).sum() == 50
 
 
+async def test_a_call_that_comes_at_the_moment_of_a_crash_is_cut_off_and_not_answered() -> None:
+    engine = SimulatedEngine(OPTIONS, Pump())
+    await engine.start()
+    load = LoadGenerator(engine.url, ("a0", "a1"))
+    running = asyncio.create_task(load.run([arrivals(50, 0.0001, output=3000)], drain_s=0.5))
+    while load.sent < 50:  # noqa: ASYNC110 - it tells no event
+        await asyncio.sleep(0)
+    await engine.crash()
+    await running
+    assert set(load.take().status.tolist()) <= {-1, 0}, "a killed process answers nobody, with 500 neither"
+
+
 def test_no_requests_are_no_quantile() -> None:
     empty = LoadGenerator("http://nowhere", ()).take()
     assert np.isnan(empty.ttft_quantile_s(0.5))
