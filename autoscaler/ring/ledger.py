@@ -51,6 +51,11 @@ class Ledger:
             self.loads[slot] += share
             self.residents[slot] += 1
 
+    @property
+    def full(self) -> bool:
+        """No slot has room for anybody."""
+        return min(self.residents, default=0) >= self.max_residents
+
     def fits_home(self, home: Sequence[int], held: Collection[int], share: float, size_class: int) -> bool:
         """Every slot of `home` takes the share: those that it held under `limit`, the others under `home_limit`."""
         for slot in home:

@@ -227,8 +227,10 @@ class _Seating:
             rows.tolist(), homes, helds, wanted, shares, classes, strict=True
         ):
             self.ledger.arrives(held)
-            owners = self._owners(row, home, held, count, share, size_class)
-            if len(owners) < self.replication:
+            # Thousands may come too late, and nobody need look for their places.
+            full = self.ledger.full
+            owners = [] if full else self._owners(row, home, held, count, share, size_class)
+            if len(owners) < self.replication and not full:
                 owners = self._swapped_in(row, owners)
             if len(owners) < self.replication:
                 reason = InfeasibleReason.RESIDENTS_FULL

@@ -40,17 +40,25 @@ class Limited:
 
 
 def limit(tenants: Tenants, tier: Codes, reason: npt.NDArray[np.int16], asked: Bools) -> Limited:
-    """Apply the three limits. `asked`: tenants that an operator or the policy put where they are."""
+    """Apply the three limits. `asked`: tenants that an operator or the policy put where they are.
+
+    Where there is no cold group, nobody leaves the ring for want of adapter slots: the same replicas would serve it,
+    any of them instead of its owners. At 600 adapters and 6 to 10 times 57 slots that took 143 loads per 1,000 requests
+    instead of 122, and 128 changes of tier in 40 minutes.
+    """
     tier, reason = tier.copy(), reason.copy()
     out = _beyond_replicas(tenants, tier, asked)
     tier[out], reason[out] = TIER_WARM, REASON_CODE[Reason.GROUP_TOO_SMALL]
     out = _beyond_groups(tenants, tier, asked)
     tier[out], reason[out] = TIER_WARM, REASON_CODE[Reason.HOT_GROUPS_FULL]
     out, forced = _beyond_slots(tenants, tier, asked)
-    tier[out], reason[out] = TIER_COLD, REASON_CODE[Reason.ADAPTER_SLOT_BUDGET]
+    fits = tier != TIER_COLD
+    fits[out] = False
+    if tenants.policy.groups.cold is not None:
+        tier[out], reason[out] = TIER_COLD, REASON_CODE[Reason.ADAPTER_SLOT_BUDGET]
     active = out[tenants.upper[out] >= max(tenants.cold_tokens_per_s, np.finfo(float).tiny)]
     without = int(tenants.view.adapters[active].sum())
-    placed = int(tenants.view.adapters[tier != TIER_COLD].sum())
+    placed = int(tenants.view.adapters[fits].sum())
     return Limited(tier, reason, without + forced, placed + without)
 
 

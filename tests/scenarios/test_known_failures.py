@@ -19,6 +19,7 @@ from autoscaler.domain.fleet import EngineLimits, Group, Replica, ReplicaState, 
 from autoscaler.domain.observation import Catalogue, Observation, Traffic
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.planner import FleetPlan, PlannerMemory, plan
+from autoscaler.policy.groups import ColdGroup
 from autoscaler.ring import Ring
 from tests.planner.world import World, catalogue, policy
 from tests.scenarios.troubled import TroubledWorld
@@ -124,7 +125,8 @@ async def test_a_thrashing_engines_own_page_holds_the_count_and_moves_tiers(page
     six = Catalogue.of({f"a{i}": (f"a{i}", f"/adapters/a{i}", "", 8) for i in range(6)})
     clock = StillClock()
     source = DirectScrape(ScrapeSettings(VLLM, ENVOY, base_models=frozenset({"base"})), session, clock)
-    told = policy(engine=replace(policy().engine, resolver=True, limits=replace(policy().engine.limits, max_loras=2)))
+    engine = replace(policy().engine, resolver=True, limits=replace(policy().engine.limits, max_loras=2))
+    told = policy(engine=engine, groups=replace(policy().groups, cold=ColdGroup()))
     one = pages.replica(
         "warm-0", limits=EngineLimits(max_loras=2, max_cpu_loras=4, max_num_seqs=8), registered=frozenset(six.ids)
     )

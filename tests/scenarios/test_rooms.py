@@ -13,6 +13,7 @@ from autoscaler.domain.diagnosis import Cause
 from autoscaler.domain.fleet import Group, Replica, ReplicaSignals, ReplicaState, Tier
 from autoscaler.domain.observation import Catalogue, Observation, PairTraffic, Traffic
 from autoscaler.domain.signals import Fresh, Missing
+from autoscaler.policy.groups import ColdGroup
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.words import SlotShortage
 from autoscaler.scaling import GroupDemand, ScaleView, ScalingMemory, decide_scale
@@ -166,7 +167,7 @@ def contention(slots: int, adapters: tuple[str, ...], seen: ReplicaSignals, told
 def test_sixteen_adapters_on_eight_slots_are_cured_by_tiers_not_by_replicas():
     """Elsewhere median TTFT went from 40 to 6,278 ms, and replicas were added."""
     late = engine_signals(running=12, waiting=30, deferred=27, kv_usage_ratio=0.05, ttft_mean_s=6.3)
-    diagnosis, tiers, plan = contention(8, SIXTEEN, late, policy(capacity=None), count=1)
+    diagnosis, tiers, plan = contention(8, SIXTEEN, late, policy(capacity=None, cold=ColdGroup()), count=1)
     got = plan.decisions["warm"]
     assert diagnosis.groups["warm"].cause is Cause.THRASH
     assert (got.desired, got.reason) == (1, Reason.THRASH_NOT_SATURATION)
@@ -179,7 +180,7 @@ def test_sixteen_adapters_on_eight_slots_are_cured_by_tiers_not_by_replicas():
 def test_the_recorded_contention_holds_the_count_moves_tiers_and_says_why():
     """vLLM 0.32 with 2 slots and 6 adapters: 16 waiting, 13 deferred, KV use .002, 8 of at most 8 running."""
     page = engine_signals(running=8, waiting=16, deferred=13, kv_usage_ratio=0.00195, ttft_mean_s=None)
-    _, tiers, plan = contention(2, SIXTEEN[:6], page, policy(capacity=None))
+    _, tiers, plan = contention(2, SIXTEEN[:6], page, policy(capacity=None, cold=ColdGroup()))
     got = plan.decisions["warm"]
     assert (got.current, got.desired, got.reason) == (1, 1, Reason.THRASH_NOT_SATURATION)
     assert got.trail[-1].message == "16 requests wait, 13 of them for an adapter slot, at KV use 0.0019"

@@ -81,7 +81,7 @@ def test_a_promise_for_which_there_is_no_group_is_a_condition():
 
 def test_the_least_valuable_gives_way_where_adapter_slots_are_short():
     tenants = {f"t{i}": load(10.0 + i) for i in range(5)}
-    plan = Fleet(slots=4).tick(tenants)
+    plan = Fleet(policy(cold=ColdGroup()), slots=4).tick(tenants)
     assert tiers(plan)["t0"] == "cold"
     got = plan.explain("t0")
     assert (got.reason, plan.unplaced_adapters) == (Reason.ADAPTER_SLOT_BUDGET, 1)
@@ -90,38 +90,53 @@ def test_the_least_valuable_gives_way_where_adapter_slots_are_short():
     )
 
 
+def test_without_a_cold_group_nobody_leaves_the_ring_for_want_of_slots_and_the_shortage_is_told():
+    tenants = {f"t{i}": load(10.0 + i) for i in range(5)}
+    fleet = Fleet()
+    for slots in (1, 4, 2, 5):
+        seen = max(slots, fleet.memory.slots or 0)  # fewer count after ring.slotGrace
+        plan = fleet.tick(tenants, 900.0, slots=slots)
+        assert plan.counts()[Tier.COLD] == 0
+        assert plan.changed == ()
+        assert (plan.unplaced_adapters, plan.wanted_adapters) == (5 - seen, 5)
+
+
 def test_a_hot_tenant_counts_on_the_ring_too():
     """Fifty adapters, one of them isolated, on seven replicas of 8 slots filled to .9: 49 fit, one is demoted."""
     tenants = {f"t{i:02d}": load(10.0 + i) for i in range(50)}
-    plan = Fleet(policy(dedicated=["t30"]), slots=49).tick(tenants)
+    plan = Fleet(policy(dedicated=["t30"], cold=ColdGroup()), slots=49).tick(tenants)
     assert plan.counts() == {Tier.COLD: 1, Tier.WARM: 48, Tier.HOT: 1}
     assert tiers(plan)["t00"] == "cold"
 
 
 def test_value_is_per_adapter():
     tenants = {"many": load(30.0, adapters=3), "one": load(11.0), "other": load(11.0)}
-    assert tiers(Fleet(slots=3).tick(tenants)) == {"many": "cold", "one": "warm", "other": "warm"}
+    assert tiers(Fleet(policy(cold=ColdGroup()), slots=3).tick(tenants)) == {
+        "many": "cold",
+        "one": "warm",
+        "other": "warm",
+    }
 
 
 def test_a_tenant_that_is_too_large_lets_smaller_ones_in():
     tenants = {"a": load(100.0), "many": load(90.0, adapters=9), "z": load(1.0)}
-    assert tiers(Fleet(slots=5).tick(tenants)) == {"a": "warm", "many": "cold", "z": "warm"}
+    assert tiers(Fleet(policy(cold=ColdGroup()), slots=5).tick(tenants)) == {"a": "warm", "many": "cold", "z": "warm"}
 
 
 def test_who_is_asked_for_stays_although_nothing_fits_and_that_is_counted():
-    told = policy(pins={"a": Tier.WARM, "b": Tier.WARM})
+    told = policy(pins={"a": Tier.WARM, "b": Tier.WARM}, cold=ColdGroup())
     plan = Fleet(told, slots=1).tick({"a": {}, "b": {}, "c": load(50.0)})
     assert tiers(plan) == {"a": "warm", "b": "warm", "c": "cold"}
     assert plan.unplaced_adapters == 2
 
 
 def test_idle_adapters_without_a_slot_are_not_short_of_one():
-    plan = Fleet(slots=1).tick({"a": load(10.0), "b": {}})
+    plan = Fleet(policy(cold=ColdGroup()), slots=1).tick({"a": load(10.0), "b": {}})
     assert (tiers(plan)["b"], plan.unplaced_adapters) == ("cold", 0)
 
 
 def test_like_values_do_not_swap_slots():
-    fleet = Fleet(slots=1)
+    fleet = Fleet(policy(cold=ColdGroup()), slots=1)
     fleet.tick({"a": load(10.0), "b": load(9.0)})
     for swing in (12.0, 14.0, 9.0):
         plan = fleet.tick({"a": load(10.0), "b": load(swing)})
@@ -131,30 +146,35 @@ def test_like_values_do_not_swap_slots():
 
 
 def test_a_tenant_that_was_put_out_long_ago_takes_the_slot_of_one_worth_less():
-    fleet = Fleet(slots=1)
+    fleet = Fleet(policy(cold=ColdGroup()), slots=1)
     fleet.tick({"a": load(10.0), "b": load(9.0)})
     assert tiers(fleet.tick({"a": load(10.0), "b": load(16.0)}, 7200.0)) == {"a": "cold", "b": "warm"}
 
 
 def test_a_slot_that_becomes_free_brings_a_tenant_with_traffic_back():
-    fleet = Fleet(slots=1)
+    fleet = Fleet(policy(cold=ColdGroup()), slots=1)
     fleet.tick({"a": load(10.0), "b": load(9.0)})
     got = fleet.tick({"a": load(10.0), "b": load(9.0)}, slots=4).explain("b")
     assert (got.after, got.reason) == (Tier.WARM, Reason.WOKE_UP)
 
 
 def test_tenants_without_adapters_need_no_slot():
-    assert tiers(Fleet(slots=1).tick({"a": load(10.0), "b": load(9.0, adapters=0)})) == {"a": "warm", "b": "warm"}
+    assert tiers(Fleet(policy(cold=ColdGroup()), slots=1).tick({"a": load(10.0), "b": load(9.0, adapters=0)})) == {
+        "a": "warm",
+        "b": "warm",
+    }
 
 
 def test_an_override_to_the_ring_pushes_the_least_valuable_out():
-    plan = Fleet(slots=1).tick({"a": load(10.0), "b": {}}, overrides=[override("b", Tier.WARM)])
+    plan = Fleet(policy(cold=ColdGroup()), slots=1).tick(
+        {"a": load(10.0), "b": {}}, overrides=[override("b", Tier.WARM)]
+    )
     assert tiers(plan) == {"a": "cold", "b": "warm"}
 
 
 def test_a_replica_that_restarts_keeps_its_slots_for_the_grace_and_nobody_is_demoted():
     tenants = {f"t{i}": load(10.0 + i) for i in range(4)}
-    fleet = Fleet(slots=4)
+    fleet = Fleet(policy(cold=ColdGroup()), slots=4)
     fleet.tick(tenants)
     assert fleet.ticks(tenants, for_s=540.0, slots=2).counts()[Tier.COLD] == 0
     assert fleet.tick(tenants, slots=4).counts()[Tier.COLD] == 0
@@ -164,6 +184,6 @@ def test_a_replica_that_restarts_keeps_its_slots_for_the_grace_and_nobody_is_dem
 
 def test_slots_that_nobody_can_count_demote_nobody():
     tenants = {f"t{i}": load(10.0 + i) for i in range(4)}
-    fleet = Fleet(slots=4)
+    fleet = Fleet(policy(cold=ColdGroup()), slots=4)
     fleet.tick(tenants)
     assert fleet.ticks(tenants, for_s=3600.0, slots=None).counts()[Tier.COLD] == 0

@@ -13,7 +13,7 @@ from autoscaler.domain.decisions import Reason
 from autoscaler.domain.diagnosis import Cause, Diagnosis, GroupFinding, TenantFinding
 from autoscaler.domain.fleet import Override, Tier
 from autoscaler.domain.signals import UNSEEN, Fresh
-from autoscaler.policy.groups import HotGroups
+from autoscaler.policy.groups import ColdGroup, HotGroups
 from autoscaler.policy.words import Trigger
 from autoscaler.tiering import TieringMemory, TierPlan, TierView, decide_tiers
 from autoscaler.tiering.explain import _SENTENCES
@@ -83,7 +83,7 @@ def memories(draw: st.DrawFn, view: TierView) -> TieringMemory:
 CASES = views().flatmap(lambda view: st.tuples(st.just(view), memories(view)))
 TOLD = [
     policy(promote_on=tuple(Trigger), dedicated=["t1"], pins={"t2": Tier.COLD}),
-    policy(hot=HotGroups(max_groups=1)),
+    policy(hot=HotGroups(max_groups=1), cold=ColdGroup()),
 ]
 
 
@@ -136,7 +136,7 @@ def test_hot_groups_and_adapter_slots_hold_always(case, told):
     view, memory = case
     plan, _ = decide_tiers(view, told, memory, NOW)
     assert plan.counts()[Tier.HOT] <= told.groups.hot.max_groups
-    if view.ring_adapters is not None:
+    if view.ring_adapters is not None and told.groups.cold is not None:
         forced = plan.of(Tier.HOT) | np.isin(
             plan.reason, [REASONS.index(Reason.OVERRIDE), REASONS.index(Reason.ISOLATION_ASKED)]
         )
