@@ -50,7 +50,8 @@ def row(result: dict[str, Any]) -> str:
         f"{_NAMES[peer]}, {_setting(told[peer])}: {_cost(told[peer])}",
         *(_cost(told[name]) for name in (TURNS, HASHED)),
         _ratio(ratios[f"{SHIPPED} / {peer}"]),
-        *(_ratio(ratios[f"{OURS} / {other}"]) for other in (peer, TURNS, HASHED, BOUND)),
+        *(_ratio(ratios[f"{OURS} / {other}"]) for other in (peer, TURNS, HASHED)),
+        _share(ratios[f"{OURS} / {BOUND}"][0]),  # of two seeds: their interval says nothing
     )
     return f"| {' | '.join(cells)} |"
 
@@ -86,5 +87,9 @@ def _short(value: float) -> str:
 
 
 def _ratio(values: list[float]) -> str:
-    middle, low, high = (f"{value:.2f}".removeprefix("0") for value in values)
+    middle, low, high = map(_share, values)
     return middle if math.isnan(values[1]) else f"{middle} ({low} to {high})"
+
+
+def _share(value: float) -> str:
+    return f"{value:.2f}".removeprefix("0")
