@@ -84,6 +84,8 @@ def _tenant(name: str, known: _Known) -> Explanation:
     if finding is not None and max(finding.aggressor, finding.victim) > 0:
         facts += [f"Noisy neighbours: aggressor {finding.aggressor:.2f}, victim {finding.victim:.2f} of 1."]
         facts += [term.message for term in finding.terms]
+    served = [c.message for c in known.plan.conditions if c.name == f"ServedByRing/{name}"]
+    facts += [f"{text[0].upper()}{text[1:]}." for text in served]
     facts += [advice.message for advice in known.plan.merges if advice.tenant == name]
     return Explanation(
         f"tenant/{name}",

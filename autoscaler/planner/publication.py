@@ -46,6 +46,10 @@ class Membership:
             self._member(s.slot, s.state, s.replica) for s in self.slots.slots if s.state is not SlotState.PENDING
         )
 
+    def active(self) -> dict[str, str]:
+        """Slot -> the replica that serves there."""
+        return {s.slot: s.replica for s in self.slots.slots if s.state is SlotState.ACTIVE}
+
     def _member(self, slot: str, state: SlotState, holder: str) -> Member:
         replica = self.replicas.get(holder)
         if replica is None:
@@ -94,14 +98,21 @@ def compose(scene: Scene, membership: Membership, placed: Placed, before: RingSn
     )
 
 
-def keep_placement(scene: Scene, membership: Membership, before: RingSnapshot) -> RingSnapshot:
-    """The last snapshot with today's states and groups: what is published while a change of members is prepared."""
+def keep_placement(scene: Scene, membership: Membership, placed: Placed, before: RingSnapshot) -> RingSnapshot:
+    """The last snapshot with today's states and groups: what is published while a change of members is prepared.
+
+    What hot groups hand back meanwhile comes to those of its coming owners that are members already.
+    """
     present = scene.observation.catalogue.row
-    able = _still_able(scene, membership, before)
+    hot = _hot(scene, membership, placed)
+    handed = (before.hot.keys() - hot.keys()) & placed.placement.ranking.row_of.keys()
+    holder = membership.active()
+    able = {a: tuple(s for s in placed.placement.owners(a) if s in holder) for a in sorted(handed)}
+    able = {a: owners for a, owners in able.items() if owners} | _still_able(scene, membership, before)
     return replace(
         before,
         members=membership.members(),
-        hot=_hot(scene, membership, None),
+        hot=hot,
         cold=_cold(scene, membership),
         warm=None if before.warm is None else tuple(a for a in before.warm if a in present),
         exceptions={a: owners for a, owners in {**before.exceptions, **able}.items() if a in present},
@@ -110,7 +121,7 @@ def keep_placement(scene: Scene, membership: Membership, before: RingSnapshot) -
 
 def _still_able(scene: Scene, membership: Membership, before: RingSnapshot) -> dict[str, tuple[str, ...]]:
     """Adapters of which an owner lost what it had, with the owners that still have it, if any."""
-    holder = {s.slot: membership.replicas[s.replica] for s in membership.slots.slots if s.state is SlotState.ACTIVE}
+    holder = {slot: membership.replicas[name] for slot, name in membership.active().items()}
     lost = {
         adapter
         for replica in holder.values()
@@ -136,8 +147,8 @@ def _cold(scene: Scene, membership: Membership) -> tuple[Member, ...] | None:
     )
 
 
-def _hot(scene: Scene, membership: Membership, placed: Placed | None) -> dict[str, HotGroup]:
-    """Adapters whose group serves them: to stay, or until the ring is ready for them. None: it is being rearranged."""
+def _hot(scene: Scene, membership: Membership, placed: Placed) -> dict[str, HotGroup]:
+    """Adapters whose group serves them: to stay, or until the ring is ready for them."""
     groups: dict[str, HotGroup] = {}
     for name, row in scene.hot_groups().items():
         home, members = scene.homes[name], membership.of_group(name)
@@ -151,16 +162,16 @@ def _hot(scene: Scene, membership: Membership, placed: Placed | None) -> dict[st
     return groups
 
 
-def _stays(adapter: str, scene: Scene, membership: Membership, placed: Placed | None) -> bool:
+def _stays(adapter: str, scene: Scene, membership: Membership, placed: Placed) -> bool:
     """Whether an adapter that goes back to the ring has to wait: its load is counted there, and its owners have it."""
     published = scene.before.published
     if published is None or adapter not in published.hot:
         return False
-    if placed is None or adapter in placed.deferred:
+    if adapter in placed.deferred:
         return True
     if adapter not in placed.placement.ranking.row_of:
         return False
-    holder = {s.slot: s.replica for s in membership.slots.slots if s.state is SlotState.ACTIVE}
+    holder = membership.active()
     owners = [holder[s] for s in placed.placement.owners(adapter) if s in holder]
     lacks = membership.residency.lacks
     return any(name in lacks and adapter in lacks[name].waited for name in owners)
@@ -171,7 +182,7 @@ def _gated(
 ) -> tuple[dict[str, tuple[str, ...]], frozenset[str]]:
     """The exceptions, owners that do not serve an adapter yet replaced by those that still do; and what nobody does."""
     exceptions = placement.published_exceptions()
-    holder = {s.slot: s.replica for s in membership.slots.slots if s.state is SlotState.ACTIVE}
+    holder = membership.active()
     lacking = {
         adapter
         for replica in holder.values()

@@ -228,7 +228,7 @@ def _snapshot(scene: Scene, membership: Membership, placed: Placed) -> RingSnaps
     """What routers should have now: the new placement, unless replicas still prepare for it; None without a member."""
     before, slots = scene.before.published, membership.slots
     if set(placed.placement.ranking.slots) != set(slots.ranked()):
-        return None if before is None else keep_placement(scene, membership, before)
+        return None if before is None else keep_placement(scene, membership, placed, before)
     if before is None and not any(s.state is SlotState.ACTIVE for s in slots.slots):
         return None
     return compose(scene, membership, placed, before)
