@@ -272,6 +272,8 @@ class _Seating:
         """
         owners, spare = list(owners), self.ledger.with_room(owners)
         for other, slots in reversed(self.seated.items()):
+            if not spare or len(owners) == self.replication:
+                break
             for slot in [slot for slot in slots if slot not in owners]:
                 target = next((free for free in spare if free not in slots), None)
                 if len(owners) < self.replication and target is not None:
