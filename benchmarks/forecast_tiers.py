@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from autoscaler.domain.signals import Fresh
 from autoscaler.policy.model import FleetPolicy
+from autoscaler.policy.words import Trigger
 from autoscaler.tiering import TieringMemory, TierView, decide_tiers
 
 Doubles = NDArray[np.float64]
@@ -38,15 +39,16 @@ class Seen:
 
 
 def by_policy(ids: tuple[str, ...], seen: Seen, window_s: float) -> Tiers:
-    """Return [T, S] the tiers that the default policy decides, one tick per window.
+    """Return [T, S] the tiers that the default policy with `promoteOn: [load]` decides, one tick per window.
 
     Only its bounds on groups and replicas are lifted: recall is about decisions, not about how many GPUs there are.
     """
     policy = FleetPolicy(name="replay", base_model="any")
     assert policy.groups.hot is not None
-    groups = replace(policy.groups, hot=replace(policy.groups.hot, max_groups=len(ids)))
+    groups = replace(policy.groups, hot=replace(policy.groups.hot, max_groups=len(ids), max_replicas=10_000))
     budget = replace(policy.budget, max_replicas_total=10_000 + 10 * len(ids))
-    policy = replace(policy, groups=groups, budget=budget)
+    tiering = replace(policy.tiering, promote_on=(Trigger.LOAD,))
+    policy = replace(policy, groups=groups, budget=budget, tiering=tiering)
     capacity = Fresh(HOT_RPS * TOKENS_PER_REQUEST / policy.tiering.hot_threshold_replicas, 0.0)
     memory, out = TieringMemory(), np.zeros(seen.rate.shape, np.int8)
     blank = replace(TierView.blank(ids), capacity_tokens_per_s=capacity)

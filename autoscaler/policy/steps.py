@@ -128,11 +128,14 @@ class Tiering:
     )
     promote_on: tuple[Trigger, ...] = key(
         Items(Choice(Trigger), 3, unique=True),
-        (Trigger.LOAD,),
-        "What promotes to HOT besides a pin, an override or `isolation: dedicated`.",
+        (),
+        "What promotes to HOT besides a pin, an override or `isolation: dedicated`. Groups by load cost replicas.",
     )
     slot_fill_ratio: float = key(
-        Number(0, 1, above=True), 0.9, "Share of a replica's adapter slots that residents may take up.", name="slotFill"
+        Number(0, 1, above=True),
+        0.9,
+        "Share of a replica's adapter slots that residents may take up; who is over is COLD where `groups.cold` is.",
+        name="slotFill",
     )
     pins: Mapping[str, Tier] = key(
         Table(IDENTIFIER, Choice(Tier)),

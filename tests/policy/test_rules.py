@@ -182,10 +182,10 @@ BROKEN = {
         "each holds one tenant",
     ),
     "promotion beyond a group's size": (
-        "tiering: {hotThreshold: 6}",
+        "tiering: {hotThreshold: 9}",
         "spec.tiering.hotThreshold",
-        "at most 4",
-        "a hot group ends at 4",
+        "at most 8",
+        "a hot group ends at 8",
     ),
     "merged without a place": (
         "groups: {hot: {mergedCheckpoints: {allowed: true}}}",

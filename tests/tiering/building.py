@@ -13,7 +13,7 @@ from autoscaler.domain.signals import UNSEEN, Fresh
 from autoscaler.policy.groups import ColdGroup, Groups, HotGroups, WarmGroup
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.steps import Budget, Slo, TenantSlo, Tiering
-from autoscaler.policy.words import Isolation
+from autoscaler.policy.words import Isolation, Trigger
 from autoscaler.tiering import TieringMemory, TierPlan, TierView, decide_tiers
 
 NOW = 1_795_867_200.0
@@ -75,14 +75,14 @@ def policy(
     warm_min: int = 2,
     **tiering: Any,
 ) -> FleetPolicy:
-    """The default policy with some of its keys changed."""
+    """The default policy with some of its keys changed; load promotes, unless said otherwise."""
     return FleetPolicy(
         name="fleet",
         base_model="base",
         slo=Slo(tenants={t: TenantSlo(isolation=Isolation.DEDICATED) for t in dedicated}),
         groups=Groups(warm=WarmGroup(min_replicas=warm_min), hot=hot, cold=cold),
         budget=Budget(max_replicas_total=total),
-        tiering=Tiering(**tiering),
+        tiering=Tiering(**{"promote_on": (Trigger.LOAD,), **tiering}),
     )
 
 
