@@ -136,6 +136,8 @@ def _group_demand(
         if name in hopeless:
             result[name] = _NOTHING
             continue
+        # A group moves its tenant in where it carries all of it, without the tolerance that growth has.
+        whole = 1.0 + policy.scaling.tolerance_ratio if name in elsewhere else 1.0
         more = extra if name == WARM_GROUP else np.zeros_like(extra)
         plus = base_tokens if name == WARM_GROUP else 0.0
         pooled_tokens = float(pooled.p90[2, i])
@@ -144,10 +146,10 @@ def _group_demand(
         later = pooled_tokens if peak is None else max(pooled_tokens, peak)
         by_router = _requests(requests[i], observation.traffic.base_requests_per_s, name, traffic)
         result[name] = GroupDemand(
-            now_tokens_per_s=_signal(pooled.p90[1, i] + more[1] + plus, demand, traffic),
+            now_tokens_per_s=_signal(pooled.p90[1, i] * whole + more[1] + plus, demand, traffic),
             horizon_tokens_per_s=_over_horizon(_signal(later + more[2] + plus, demand, traffic), requests[i]),
             requests_per_s=Missing(_ON_RING) if name in elsewhere else by_router,
-            seen_tokens_per_s=_seen(seen[i] + plus, traffic),
+            seen_tokens_per_s=_seen(seen[i] * whole + plus, traffic),
             horizon_by="by the group's daily season" if later > pooled_tokens else "",
         )
     return result

@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
+
 from autoscaler.domain.decisions import PublishRing
 from autoscaler.domain.fleet import ReplicaState, Tier
 from autoscaler.domain.signals import Fresh
 from autoscaler.planner import FleetPlan, explain
+from autoscaler.planner.homes import Home
+from autoscaler.planner.views import scale_view
 from autoscaler.policy.groups import HotGroups
 from autoscaler.ring import Ring, decode
 from tests.planner.invariants import check
@@ -89,6 +93,28 @@ def test_a_group_that_may_never_be_large_enough_stays_at_its_minimum_and_the_rin
     assert "it may have 2 (groups.hot.maxReplicas, budget.maxReplicasTotal)" in condition.message
     told = explain(f"tenant/{WHALE}", world.observe(), decided, world.policy)
     assert any(condition.message[1:] in fact for fact in told.facts)
+
+
+def test_demand_is_counted_where_it_is_served_and_a_group_grows_to_carry_its_tenant_whole():
+    world = pinned(most=8, whale_tokens_per_s=1500.0)
+    decided = steps(world, 12)
+
+    def demand(home: Home, group: str) -> float:
+        view = scale_view(
+            world.observe(), decided.demand, decided.diagnosis, decided.tiers, world.policy, True, {GROUP: home}
+        )
+        now, seen = view.demand[group].now_tokens_per_s, view.demand[group].seen_tokens_per_s
+        assert isinstance(now, Fresh)
+        assert isinstance(seen, Fresh)
+        return now.value + seen.value
+
+    inside, outside, hopeless = Home(WHALE, True, True), Home(WHALE), Home(WHALE, fits=False)
+    mine = demand(inside, GROUP)
+    assert mine >= 2 * 1500.0
+    for home in (outside, hopeless, Home(WHALE, True, False), Home(WHALE, False, True)):
+        assert demand(home, "warm") == pytest.approx(demand(inside, "warm") + mine)
+    assert demand(outside, GROUP) == pytest.approx(1.1 * mine), "growth tolerates a tenth, moving in does not"
+    assert demand(hopeless, GROUP) == 0.0
 
 
 def test_what_the_others_leave_of_the_budget_bounds_the_group_too():
