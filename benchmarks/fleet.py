@@ -31,7 +31,7 @@ from benchmarks.fleet_runs import Runs, mean
 
 _QUICK = Size(replicas=4, seconds=1800.0, slots=(64,), seeds=2, static_s=120.0, steps=4)
 _REDUCED = Size(replicas=6, seconds=2400.0, slots=(64,), seeds=3)
-_MATRIX = Size(replicas=6, seconds=2400.0, slots=(32, 64, 128), seeds=5)
+_MATRIX = Size(replicas=6, seconds=2400.0, slots=(32, 64, 128, 256), seeds=5)
 _FULL = Size(replicas=16, seconds=7200.0, slots=(32, 64, 128), seeds=6)
 _LOAD = 0.75  # of what the bound carries on the fixed fleet: who scales then has about as many replicas on average
 _PROFILED = 0.9  # of what the bound carries a replica: what the peer that profiles beforehand finds

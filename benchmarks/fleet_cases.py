@@ -84,7 +84,7 @@ class Regime:
     @property
     def middle_slots(self) -> int:
         """The number of adapter slots that is tried first."""
-        return self.size.slots[len(self.size.slots) // 2]
+        return self.size.slots[(len(self.size.slots) - 1) // 2]
 
     @cached_property
     def mix(self) -> Mix:

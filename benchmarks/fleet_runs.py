@@ -11,8 +11,8 @@ import numpy as np
 
 from autoscaler.simulator.strategies.search import Figures, Job, Results, climb, run_jobs
 
-_EXPECTED = 110
-"""Runs of one regime before one has ended: 60 to tune, 50 to judge."""
+_EXPECTED = 160
+"""Runs of one regime before one has ended: 110 to tune, 50 to judge."""
 _T95 = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
 
