@@ -14,8 +14,8 @@ from autoscaler.domain.fleet import LoadFailure, Replica, ReplicaSignals, Tier
 from autoscaler.domain.observation import Observation
 from autoscaler.domain.signals import Fresh, Signal
 from autoscaler.forecasting import ForecastMethod
-from autoscaler.planner.placing import adapters_of
 from autoscaler.planner.plan import FleetPlan
+from autoscaler.planner.residency import adapters_of
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.ring import Ring
 

@@ -19,13 +19,14 @@ import numpy as np
 from autoscaler.domain.decisions import Condition
 from autoscaler.domain.diagnosis import Cause, Diagnosis
 from autoscaler.domain.figures import figure
-from autoscaler.domain.fleet import ReplicaState, Tier
+from autoscaler.domain.fleet import Replica, ReplicaState, Tier
 from autoscaler.domain.observation import Observation
 from autoscaler.domain.signals import Fresh
 from autoscaler.planner.demand import Demand
+from autoscaler.planner.residency import adapters_of, given_up
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.ring import MemberState, RingSnapshot
-from autoscaler.scaling import ScalingMemory, capacity_of
+from autoscaler.scaling import Capacity, ScalingMemory, capacity_of
 from autoscaler.tiering import TierPlan
 
 SHORT_TICKS = 2
@@ -63,6 +64,7 @@ class _Group:
     """One group's figures of this tick; tokens/s, `usable` of one replica, None where no capacity is known.
 
     Attributes:
+        ready: replicas that are, with the tenant's adapters.
         most: replicas that it may have, by its bounds and by what the others leave of the total.
     """
 
@@ -148,18 +150,35 @@ def _figures(
 ) -> _Group:
     row = observation.catalogue.tenant_row[tenant]
     seen = float(demand.rate_tokens_per_s[row])
-    capacity = capacity_of(scaling, policy, name).tokens_per_s
+    capacity = capacity_of(scaling, policy, name)
     others = sum(g.current_replicas for g in observation.groups.values() if g.name != name)
     hot = policy.groups.hot
     return _Group(
         ready=sum(
-            r.group == name and r.state is ReplicaState.READY and r.id not in leaving for r in observation.replicas
+            r.group == name and r.state is ReplicaState.READY and r.id not in leaving and _holds(r, row, observation)
+            for r in observation.replicas
         ),
         asked=float(demand.mean_tokens_per_s[row]) if math.isnan(seen) else seen,
-        usable=capacity.value * policy.scaling.utilisation_ratio if isinstance(capacity, Fresh) else None,
+        usable=_usable(capacity, policy),
         most=min(policy.budget.max_replicas_total - others, 0 if hot is None else hot.max_replicas),
         saturated=diagnosis.cause(name) is Cause.SATURATION,
     )
+
+
+def _holds(replica: Replica, tenant_row: int, observation: Observation) -> bool:
+    """Whether it has all of the tenant's adapters that it can have; a ready one without them is named to nobody."""
+    if replica.registered is None:
+        return True
+    failed = observation.ledger.failed.get(replica.id, {})
+    lacks = frozenset(adapters_of(observation.catalogue, tenant_row)) - replica.registered
+    return all(adapter in failed and given_up(failed[adapter]) for adapter in lacks)
+
+
+def _usable(capacity: Capacity, policy: FleetPolicy) -> float | None:
+    """What may be filled of one replica: a share of its capacity, or as much as one was seen to carry with ease."""
+    if isinstance(capacity.tokens_per_s, Fresh):
+        return capacity.tokens_per_s.value * policy.scaling.utilisation_ratio
+    return capacity.proven_tokens_per_s or None
 
 
 def _judged(before: Home, group: _Group, policy: FleetPolicy, now_s: float, *, listed: bool) -> Home:
@@ -172,7 +191,7 @@ def _judged(before: Home, group: _Group, policy: FleetPolicy, now_s: float, *, l
     else:
         settled = before.left_at_s is None or now_s - before.left_at_s >= policy.scaling.scale_in.stabilisation_s
         stays = group.ready > 0 and short == 0 and settled
-    why = "" if stays else _why(group, policy, fits)
+    why = "" if stays else _why(group, fits)
     home = _moved(before, stays, fits, short, why, now_s, listed=listed)
     return replace(home, crowded=not stays and (group.ready > 0 or not fits))
 
@@ -195,13 +214,10 @@ def _moved(before: Home, apart: bool, fits: bool, short: int, why: str, now_s: f
     )
 
 
-def _why(group: _Group, policy: FleetPolicy, fits: bool) -> str:
+def _why(group: _Group, fits: bool) -> str:
     asked = f"it asks for {figure(group.asked)} tokens/s"
-    if group.usable is None:
-        carry = f"its group has {group.ready} ready replicas"
-    else:
-        at = policy.scaling.utilisation_ratio
-        carry = f"its group has {group.ready} ready replicas for {figure(group.ready * group.usable)} at {at:.2f}"
+    filled = "" if group.usable is None else f" that may be filled to {figure(group.ready * group.usable)}"
+    carry = f"its group has {group.ready} ready replicas{filled}"
     queue = ", and requests queue there" if group.saturated else ""
     most = f"; it may have {max(group.most, 0)} (groups.hot.maxReplicas, budget.maxReplicasTotal)"
     return f"{asked}, and {carry}{queue}{'' if fits else most}"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.domain.fleet import Replica, ReplicaState, Tier
-from autoscaler.domain.observation import Bools, Catalogue
+from autoscaler.domain.observation import Bools
 from autoscaler.domain.signals import Fresh
-from autoscaler.planner.residency import given_up
+from autoscaler.planner.residency import adapters_of, given_up
 from autoscaler.planner.scene import Scene
 from autoscaler.planner.views import COLD_GROUP, WARM_GROUP
 from autoscaler.policy.model import FleetPolicy
@@ -219,11 +219,6 @@ def expected_residents(
         elif replica.group == COLD_GROUP:
             expected[replica.id] = cold
     return expected
-
-
-def adapters_of(catalogue: Catalogue, tenant_row: int) -> tuple[str, ...]:
-    """The adapters of one tenant, ascending."""
-    return tuple(catalogue.ids[i] for i in np.flatnonzero(catalogue.tenant_index == tenant_row).tolist())
 
 
 def _cold_adapters(scene: Scene) -> frozenset[str]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from autoscaler.domain.fleet import Replica, ReplicaState
 from autoscaler.planner.departures import Departures
-from autoscaler.planner.placing import Placed, adapters_of, serves_cold
-from autoscaler.planner.residency import Residency
+from autoscaler.planner.placing import Placed, serves_cold
+from autoscaler.planner.residency import Residency, adapters_of
 from autoscaler.planner.scene import Scene
 from autoscaler.planner.views import COLD_GROUP
 from autoscaler.policy.words import Overflow as PolicyOverflow

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from autoscaler.domain.decisions import LoadAdapter, Reason, UnloadAdapter
 from autoscaler.domain.fleet import LoadFailure, LoadLedger, Replica, ReplicaState
 from autoscaler.domain.observation import Catalogue
@@ -61,6 +63,11 @@ class Residency:
         """Whether the replica is known to serve an adapter that it should hold."""
         lack = self.lacks.get(replica)
         return lack is None or adapter not in lack.absent
+
+
+def adapters_of(catalogue: Catalogue, tenant_row: int) -> tuple[str, ...]:
+    """The adapters of one tenant, ascending."""
+    return tuple(catalogue.ids[i] for i in np.flatnonzero(catalogue.tenant_index == tenant_row).tolist())
 
 
 def compare(

@@ -25,7 +25,7 @@ def pinned(most: int, whale_tokens_per_s: float, total: int = 32) -> World:
     base = policy()
     told = policy(
         groups=replace(base.groups, hot=HotGroups(max_replicas=most)),
-        scaling=replace(base.scaling, capacity_tokens_per_s=1000.0),
+        scaling=replace(base.scaling, capacity_tokens_per_s=1000.0, utilisation_ratio=0.8),
         tiering=replace(base.tiering, pins={WHALE: Tier.HOT}, promote_on=()),
         budget=replace(base.budget, max_replicas_total=total),
         ring=replace(base.ring, replication=2),
@@ -75,12 +75,38 @@ def test_a_group_is_named_once_enough_of_it_is_ready_and_until_then_the_ring_cou
     assert warm_tokens(decided) > 0.95 * whole
     assert decided.demand.mean_tokens_per_s.sum() > 0.95 * whole
     condition = next(c for c in decided.conditions if c.name == f"ServedByRing/{WHALE}")
-    assert "it asks for 1500 tokens/s, and its group has 1 ready replicas for 800 at 0.80" in condition.message
+    assert (
+        "it asks for 1500 tokens/s, and its group has 1 ready replicas that may be filled to 800" in condition.message
+    )
     set_ready(world, 9)
     decided = steps(world, 3)
     assert via(world) == "hot"
     assert not any(c.name.startswith("ServedByRing") for c in decided.conditions)
     assert warm_tokens(decided) < 0.7 * whole, "on the ring it is a reserve, no load"
+
+
+def test_a_ready_replica_without_the_adapter_carries_nothing():
+    world = pinned(most=4, whale_tokens_per_s=1500.0)
+    for _ in range(8):
+        for name in sorted(r.id for r in world.replicas.values() if r.group == GROUP)[1:]:
+            world.replicas[name] = replace(world.replicas[name], registered=frozenset())
+        decided = steps(world, 1)
+    assert decided.scale.decisions[GROUP].ready >= 2
+    assert via(world) in ("hash", "exception")
+    steps(world, 3)
+    assert via(world) == "hot"
+
+
+def test_before_a_capacity_is_known_a_group_takes_what_a_replica_was_seen_to_carry():
+    world = pinned(most=4, whale_tokens_per_s=1500.0)
+    world.policy = replace(world.policy, scaling=replace(world.policy.scaling, capacity_tokens_per_s=None))
+    decided = steps(world, 12)
+    assert decided.scale.capacity["warm"].source == "proven"
+    assert via(world) in ("hash", "exception")
+    assert "1 ready replicas that may be filled to 120" in decided.homes[GROUP].why
+    world.tokens_per_s = 100.0 / SHARE
+    steps(world, 3)
+    assert via(world) == "hot"
 
 
 def test_a_group_that_may_never_be_large_enough_stays_at_its_minimum_and_the_ring_serves():

@@ -12,7 +12,7 @@ from autoscaler.domain.fleet import Override, Tier
 from autoscaler.domain.signals import UNSEEN, Fresh
 from autoscaler.policy.groups import ColdGroup, Groups, HotGroups, WarmGroup
 from autoscaler.policy.model import FleetPolicy
-from autoscaler.policy.steps import Budget, Slo, TenantSlo, Tiering
+from autoscaler.policy.steps import Budget, Scaling, Slo, TenantSlo, Tiering
 from autoscaler.policy.words import Isolation, Trigger
 from autoscaler.tiering import TieringMemory, TierPlan, TierView, decide_tiers
 
@@ -82,6 +82,7 @@ def policy(
         slo=Slo(tenants={t: TenantSlo(isolation=Isolation.DEDICATED) for t in dedicated}),
         groups=Groups(warm=WarmGroup(min_replicas=warm_min), hot=hot, cold=cold),
         budget=Budget(max_replicas_total=total),
+        scaling=Scaling(utilisation_ratio=0.8),
         tiering=Tiering(**{"promote_on": (Trigger.LOAD,), **tiering}),
     )
 
