@@ -201,8 +201,9 @@ class Scaling:
     )
     utilisation_ratio: float = key(
         Number(0, 1, above=True),
-        0.8,
-        "Share of measured capacity that forecast demand may fill.",
+        0.9,
+        "Share of measured capacity that forecast demand may fill, until it was seen from which load on first tokens are "
+        "late.",
         name="utilisation",
         effect="how full replicas are planned; higher: fewer replicas, less room for bursts",
     )

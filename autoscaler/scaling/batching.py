@@ -29,34 +29,48 @@ NOISE = 0.1  # of running requests over a group, as gauges show them in one tick
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Means of one replica at about one load; `ticks`: how much is behind them, at most `MOST_TICKS`."""
+    """Means of one replica at about one load; `ticks`: how much is behind them, at most `MOST_TICKS`.
+
+    `late`: share of first tokens beyond the target, with `late_ticks` of its own: not every tick tells it.
+    """
 
     octave: int
     ticks: float
     running: float
     tokens_per_s: float
+    late: float = 0.0
+    late_ticks: float = 0.0
+
+    def times(self, ratio: float, least: float = 0.0) -> Level:
+        """The same with less behind it; where `ticks` were that many, at least `least` stay."""
+        ticks, late = (max(n * ratio, min(n, least)) for n in (self.ticks, self.late_ticks))
+        return replace(self, ticks=ticks, late_ticks=late)
 
 
 Levels = tuple[Level, ...]
 
 
-def seen_at(levels: Levels, running: float, tokens_per_s: float, elapsed_s: float) -> Levels:
-    """The levels after one more tick of a group's mean replica.
+def seen_at(levels: Levels, running: float, tokens_per_s: float, elapsed_s: float, late: float | None = None) -> Levels:
+    """The levels after one more tick of a group's mean replica; `late` is None where the tick does not tell it.
 
     The mean, since one replica's window may be full by chance: such a one has a high rate in an ordinary batch.
     """
     fade = 0.5 ** (max(elapsed_s, 0.0) / HALF_LIFE_S)
-    kept = {level.octave: replace(level, ticks=level.ticks * fade) for level in levels if level.ticks * fade > 0.1}
+    kept = {level.octave: level.times(fade) for level in levels if level.ticks * fade > 0.1}
     if running >= FEW_RUNNING and tokens_per_s > 0:
         octave = math.floor(OCTAVE_PARTS * math.log2(tokens_per_s))
         old = kept.get(octave, Level(octave, 0.0, running, tokens_per_s))
         ticks = min(old.ticks + 1.0, MOST_TICKS)
-        kept[octave] = Level(
-            octave,
-            ticks,
-            old.running + (running - old.running) / ticks,
-            old.tokens_per_s + (tokens_per_s - old.tokens_per_s) / ticks,
+        new = replace(
+            old,
+            ticks=ticks,
+            running=old.running + (running - old.running) / ticks,
+            tokens_per_s=old.tokens_per_s + (tokens_per_s - old.tokens_per_s) / ticks,
         )
+        if late is not None:
+            told = min(old.late_ticks + 1.0, MOST_TICKS)
+            new = replace(new, late=old.late + (late - old.late) / told, late_ticks=told)
+        kept[octave] = new
     return tuple(kept[octave] for octave in sorted(kept))
 
 
@@ -65,7 +79,7 @@ def resized(levels: Levels, before: int, after: int) -> Levels:
     if before <= 0 or after <= 0 or before == after:
         return levels
     share = (min(before, after) / max(before, after)) ** 2
-    return tuple(replace(level, ticks=max(level.ticks * share, min(level.ticks, REMEMBERED_TICKS))) for level in levels)
+    return tuple(level.times(share, REMEMBERED_TICKS) for level in levels)
 
 
 def carried(levels: Levels, most_running: float) -> float | None:

@@ -11,6 +11,7 @@ from autoscaler.domain.fleet import Replica, ReplicaState
 from autoscaler.domain.signals import Fresh, Missing, Signal, value_or
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.scaling.batching import carried, resized, seen_at
+from autoscaler.scaling.lateness import in_time, late_share
 from autoscaler.scaling.memory import CapacityMemory, ScalingMemory
 from autoscaler.scaling.readings import capacity_waiting, tokens_per_s
 
@@ -19,6 +20,7 @@ NEAR = 0.7  # of the KV target: from here to the target a batch's cost grows by 
 QUEUED = 1.0  # of the queue target: a request that happens to wait when it is counted is no queue
 SMOOTHING = 0.1  # of each new tick: about 7 ticks to follow half of a change of mix
 PROVEN_HALF_LIFE_S = 43_200.0
+IN_TIME = "in time"
 ALIKE = 0.8  # groups of sizes within this ratio serve about as many adapters a replica
 
 
@@ -29,8 +31,9 @@ class Capacity:
     Attributes:
         tokens_per_s: Missing where it was neither stated nor measured.
         proven_tokens_per_s: highest load carried without pressure; 0 where none was seen. A lower bound.
-        source: `policy`, `measured` (at its targets), `fitted` (from smaller batches), `proven` (none came near its
-            targets yet), `unknown`.
+        source: `policy`, `measured` (at its targets), `fitted` (from smaller batches), `in time` (by the load from
+            which first tokens were late, or up to which they were not), `proven` (none came near its targets yet),
+            `unknown`.
     """
 
     tokens_per_s: Signal
@@ -52,6 +55,12 @@ def capacity_of(memory: ScalingMemory, policy: FleetPolicy, group: str) -> Capac
     stated = policy.scaling.capacity_tokens_per_s
     if stated is not None:
         return Capacity(Fresh(stated), proven, "policy")
+    return _within_slo(_carried(learnt), learnt, policy)
+
+
+def _carried(learnt: CapacityMemory) -> Capacity:
+    """What compute carries, late or not."""
+    proven = learnt.proven_tokens_per_s
     fitted = carried(learnt.levels, learnt.most_running)
     measured = None if learnt.samples < MEASURED_FROM else learnt.tokens_per_s
     if fitted is not None and (measured is None or fitted <= measured or not _alike(learnt)):
@@ -61,6 +70,17 @@ def capacity_of(memory: ScalingMemory, policy: FleetPolicy, group: str) -> Capac
     if proven > 0:
         return Capacity(Missing("no replica came near its targets yet"), proven, "proven")
     return Capacity(Missing("no replica was seen to serve yet"))
+
+
+def _within_slo(capacity: Capacity, learnt: CapacityMemory, policy: FleetPolicy) -> Capacity:
+    """The capacity whose usable share is in time, where lateness was seen to begin earlier, or later, than there."""
+    if isinstance(capacity.tokens_per_s, Missing):
+        return capacity
+    utilisation = policy.scaling.utilisation_ratio
+    usable = capacity.tokens_per_s.value * utilisation
+    proven, most = in_time(learnt.levels, policy.slo.objective_ratio)
+    wanted = max(min(usable, most), min(proven, most))
+    return capacity if wanted == usable else replace(capacity, tokens_per_s=Fresh(wanted / utilisation), source=IN_TIME)
 
 
 def _knows(memory: CapacityMemory) -> bool:
@@ -97,7 +117,10 @@ def learn(
     lasting = since_s is not None and now_s - since_s >= policy.signals.window_s
     fade = 0.5 ** ((now_s - memory.at_s) / PROVEN_HALF_LIFE_S) if memory.at_s else 1.0
     proven = max(memory.proven_tokens_per_s * fade, sum(calm) / len(calm) if calm else 0.0)
-    memory = _fitted(memory, len(ready), able, list(known.values()), now_s)
+    timed = (
+        [known[n] for n in known if cause[n] is not Cause.THRASH] if _settled(memory, len(ready), policy, now_s) else []
+    )
+    memory = _fitted(memory, len(ready), able, list(known.values()), _late(timed), now_s)
     memory = replace(memory, proven_tokens_per_s=proven, queued_since_s=since_s, at_s=now_s)
     samples = near + (queued if lasting else [])
     if not samples:
@@ -109,12 +132,23 @@ def learn(
     return replace(memory, tokens_per_s=moved, samples=memory.samples + 1, measured_replicas=len(ready))
 
 
+def _settled(memory: CapacityMemory, ready: int, policy: FleetPolicy, now_s: float) -> bool:
+    """Whether the group has had its size for two windows: adapters that load after a change delay at any load."""
+    return ready == memory.replicas and now_s - memory.resized_s >= 2.0 * policy.signals.window_s
+
+
+def _late(seen: Sequence[Seen]) -> float | None:
+    shares = [s.late for s in seen if s.late is not None]
+    return sum(shares) / len(shares) if shares else None
+
+
 def _fitted(
-    memory: CapacityMemory, ready: int, able: Sequence[Replica], seen: Sequence[Seen], now_s: float
+    memory: CapacityMemory, ready: int, able: Sequence[Replica], seen: Sequence[Seen], late: float | None, now_s: float
 ) -> CapacityMemory:
     """The memory with this tick's mean replica among its levels, and with the batch that its limits allow."""
     levels = resized(memory.levels, memory.replicas, ready)
-    memory = replace(memory, levels=levels, replicas=ready or memory.replicas)
+    since_s = memory.resized_s if ready == memory.replicas else now_s
+    memory = replace(memory, levels=levels, replicas=ready or memory.replicas, resized_s=since_s)
     if not seen:
         return memory
     running, kv = (sum(column) / len(seen) for column in zip(*((s.running, s.kv) for s in seen), strict=True))
@@ -125,18 +159,19 @@ def _fitted(
     most = by_seqs if kv_each <= 0 else min(by_seqs, 1.0 / kv_each)
     elapsed_s = now_s - memory.at_s if memory.at_s else 0.0
     return replace(
-        memory, levels=seen_at(levels, running, tokens, elapsed_s), kv_each=kv_each, most_running=most
+        memory, levels=seen_at(levels, running, tokens, elapsed_s, late), kv_each=kv_each, most_running=most
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One replica at one tick: its throughput, its batch, and its KV use and queue over their targets."""
+    """One replica at one tick: throughput, batch, KV use and queue over their targets, late share of first tokens."""
 
     tokens_per_s: float
     running: float
     kv: float
     queue: float
+    late: float | None
 
 
 SICK = (Cause.BAD_REPLICA, Cause.SLOW_ADAPTER_STORE)
@@ -153,6 +188,12 @@ def _seen(replica: Replica, policy: FleetPolicy) -> Seen | None:
     if not tokens or waiting is None or not isinstance(signals.kv_usage_ratio, Fresh):
         return None
     running = value_or(signals.running, 0.0)
+    target_s = policy.slo.ttft_s if scaling.ttft_s is None else scaling.ttft_s
+    late = late_share(signals.ttft_p99_s.value, target_s) if isinstance(signals.ttft_p99_s, Fresh) else None
     return Seen(
-        tokens, running, signals.kv_usage_ratio.value / scaling.kv_usage_ratio, waiting / scaling.queue_per_replica
+        tokens,
+        running,
+        signals.kv_usage_ratio.value / scaling.kv_usage_ratio,
+        waiting / scaling.queue_per_replica,
+        late,
     )

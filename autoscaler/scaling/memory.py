@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from autoscaler.scaling.batching import Level, Levels
-from autoscaler.scaling.trend import LoadMemory
+from autoscaler.scaling.trend import LoadMemory, Sayer
 
 MEMORY_VERSION = 1
 
@@ -24,7 +24,8 @@ class CapacityMemory:
         at_s: the last update.
         levels: what the mean replica carried at which batch.
         kv_each: KV pressure of one running request; `most_running`: the batch that KV target and engine allow.
-        replicas: the group's READY replicas at the last update; `measured_replicas`: when last at their targets.
+        replicas: the group's READY replicas at the last update; `measured_replicas`: when last at their targets;
+            `resized_s`: since when there are as many.
     """
 
     tokens_per_s: float = 0.0
@@ -37,6 +38,7 @@ class CapacityMemory:
     most_running: float = 0.0
     replicas: int = 0
     measured_replicas: int = 0
+    resized_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,12 @@ def _group(data: Mapping[str, Any]) -> GroupMemory:
     needs = tuple((float(t), int(n)) for t, n in data["needs"])
     capacity, load = dict(data["capacity"]), dict(data.get("load", {}))
     capacity["levels"] = tuple(Level(**level) for level in capacity.get("levels", ()))
-    for name, size in (("samples", 2), ("in_flight", 2), ("said", 3)):
+    if "losses" not in load:  # of a release that knew two sayers: it is known again within minutes
+        load = {}
+    for name, size in (("samples", 2), ("in_flight", 2), ("peaks", 2), ("said", 1 + len(Sayer))):
         load[name] = tuple(_row(row, size) for row in load.get(name, ()))
+    if load.get("losses"):
+        load["losses"] = _row(load["losses"], len(Sayer))
     return GroupMemory(**{**data, "needs": needs, "capacity": CapacityMemory(**capacity), "load": LoadMemory(**load)})
 
 

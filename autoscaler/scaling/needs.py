@@ -14,6 +14,7 @@ from autoscaler.domain.figures import figure
 from autoscaler.domain.fleet import Tier
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.policy.words import SlotShortage
+from autoscaler.scaling.capacity import IN_TIME
 from autoscaler.scaling.scene import Scene
 from autoscaler.scaling.trend import growth, level, rises
 
@@ -151,11 +152,10 @@ def forecast(scene: Scene) -> Step | None:
     if isinstance(demand, Missing) or isinstance(usable, Missing) or scene.asleep:
         return None
     need = math.ceil(demand.value / usable.value - EPSILON)
-    per = usable.value / scene.utilisation
-    text = f"{figure(demand.value)} tokens/s ({by}) over {figure(per)} a replica at {scene.utilisation:.2f}"
-    tolerance = scene.policy.scaling.tolerance_ratio
-    if need > scene.current > 0 and demand.value <= scene.current * usable.value * (1 + tolerance):
-        return Step(Reason.WITHIN_TOLERANCE, scene.current, f"{text}: within {tolerance:.0%} of {scene.current}")
+    per = f"{figure(usable.value / scene.utilisation)} a replica at {scene.utilisation:.2f}"
+    if scene.capacity.source == IN_TIME:
+        per = f"the {figure(usable.value)} that a replica serves in time"
+    text = f"{figure(demand.value)} tokens/s ({by}) over {per}"
     return Step(Reason.FORECAST_DEMAND, need, f"{text}: {need}")
 
 

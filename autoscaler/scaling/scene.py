@@ -13,7 +13,7 @@ from autoscaler.scaling.capacity import Capacity
 from autoscaler.scaling.memory import GroupMemory
 from autoscaler.scaling.readings import Readings
 from autoscaler.scaling.schedule import Bounds
-from autoscaler.scaling.trend import LoadMemory, upper
+from autoscaler.scaling.trend import TOLD, LoadMemory, Sayer, foreseen
 from autoscaler.scaling.view import GroupDemand
 
 
@@ -114,18 +114,19 @@ class Scene:
 
     @property
     def line(self) -> LoadMemory | None:
-        """The load's own line, where it is of this tick and foresees better than the forecast; else None."""
+        """The load's own course, where it is of this tick and foresees better than the forecast; else None."""
         load = self.memory.load
         current = bool(load.samples) and load.samples[-1][0] == self.now_s
-        return load if current and not load.forecast_serves else None
+        return load if current and load.best is not Sayer.FORECAST else None
 
     def load_ahead(self, ahead_s: float, forecast: Signal) -> tuple[Signal, str]:
-        """Load `ahead_s` from now, upper band, and by what: the forecast, or the line of the last minutes."""
+        """Load `ahead_s` from now, upper band, and by whom: the forecast, the line, or what was reached of late."""
         line = self.line
-        by_line = None if line is None else upper(line, ahead_s)
-        if by_line is None:
-            return forecast, "upper band"
-        return Fresh(by_line), f"the last minutes' trend, {ahead_s:.0f} s on"
+        said = None if line is None else foreseen(line, line.best, ahead_s)
+        if line is None or said is None:
+            return forecast, TOLD[Sayer.FORECAST]
+        when = f", {ahead_s:.0f} s on" if line.best is Sayer.LINE else ""
+        return Fresh(said), TOLD[line.best] + when
 
     @property
     def usable_tokens_per_s(self) -> Signal:

@@ -119,3 +119,52 @@ def test_what_is_measured_at_the_targets_bounds_what_smaller_batches_promise():
     assert of(replace(memory, levels=levels)).tokens_per_s.value == pytest.approx(2000.0)
     grown = replace(memory, levels=levels, replicas=9)
     assert of(grown).source == "fitted", "nine replicas have other adapters than the two had"
+
+
+def served(
+    memory: CapacityMemory, tokens: float, p99_s: float, ticks: int, from_s: float, count: int = 2
+) -> CapacityMemory:
+    for tick in range(ticks):
+        seen = signals(kv=0.1, running=tokens / 100.0, tokens=tokens, ttft_p99_s=p99_s)
+        memory = learn(memory, replicas(count, seen), Diagnosis(), TOLD, from_s + 15.0 * tick)
+    return memory
+
+
+def test_capacity_ends_where_first_tokens_are_late():
+    """10 ms a token whatever the batch: 64 running would carry 6,400, but at 2,000 one in ten is late already."""
+    memory = served(CapacityMemory(), 1000.0, 0.3, 40, NOON)
+    assert of(memory).source != "in time"
+    memory = served(memory, 2000.0, 2.0, 40, NOON + 600.0)
+    got = of(memory)
+    assert got.source == "in time"
+    assert 1000.0 < got.tokens_per_s.value * TOLD.scaling.utilisation_ratio < 2000.0
+
+
+def test_what_was_in_time_may_be_filled_though_the_batches_promised_less():
+    memory = served(served(CapacityMemory(), 1000.0, 0.2, 40, NOON), 2000.0, 0.2, 40, NOON + 600.0)
+    promised = replace(
+        memory, levels=tuple(replace(x, running=x.running * x.tokens_per_s / 800.0) for x in memory.levels)
+    )
+    got = of(promised)
+    assert (got.source, got.tokens_per_s.value) == ("in time", pytest.approx(2000.0 / TOLD.scaling.utilisation_ratio))
+
+
+def test_lateness_right_after_a_change_of_size_is_of_adapters_that_load():
+    memory = served(CapacityMemory(), 1000.0, 0.3, 40, NOON)
+    memory = served(memory, 1000.0, 30.0, 6, NOON + 600.0, count=3)
+    (level,) = memory.levels
+    assert level.late < 0.0001
+
+
+def test_thrash_says_nothing_of_the_load_that_is_in_time():
+    thrash = Diagnosis(replicas={r.id: ReplicaFinding(r.id, "warm", Cause.THRASH) for r in replicas(2, signals())})
+    memory = CapacityMemory()
+    for tick in range(20):
+        seen = signals(kv=0.1, running=10.0, tokens=1000.0, ttft_p99_s=30.0)
+        memory = learn(memory, replicas(2, seen), thrash, TOLD, NOON + 15.0 * tick)
+    assert [level.late_ticks for level in memory.levels] == [0.0]
+
+
+def test_a_stated_capacity_is_not_argued_with():
+    memory = served(served(CapacityMemory(), 1000.0, 0.3, 40, NOON), 2000.0, 2.0, 40, NOON + 600.0)
+    assert of(memory, policy(capacity=2500.0)).source == "policy"

@@ -15,7 +15,7 @@ from autoscaler.policy.words import SlotShortage
 from autoscaler.scaling import GroupDemand, ScaleView, ScalingMemory, decide_scale
 from autoscaler.scaling.batching import Level
 from autoscaler.scaling.memory import CapacityMemory, GroupMemory
-from autoscaler.scaling.trend import LoadMemory
+from autoscaler.scaling.trend import LoadMemory, Sayer
 from tests.scaling.building import LIMITS, NOON, found, policy
 
 GONE = Missing("no series")
@@ -40,15 +40,17 @@ SEEN = st.builds(
 )
 DEMAND = st.builds(GroupDemand, signal(20_000), signal(20_000), signal(50), seen_tokens_per_s=signal(20_000))
 LOAD = st.builds(
-    lambda loads, in_flight, said, losses, scored: LoadMemory(
+    lambda loads, in_flight, peaks, said, losses, scored: LoadMemory(
         tuple((NOON - 15.0 * (len(loads) - i), load) for i, load in enumerate(loads)),
         tuple((NOON - 15.0 * (len(in_flight) - i), n) for i, n in enumerate(in_flight)),
-        tuple((NOON + 15.0 * (i - 2), *pair) for i, pair in enumerate(said)), *losses, scored,
+        tuple((NOON - 300.0 * (len(peaks) - i), load) for i, load in enumerate(peaks)),
+        tuple((NOON + 15.0 * (i - 2), *row) for i, row in enumerate(said)), losses, scored,
     ),
     st.lists(st.floats(0, 20_000), max_size=12),
     st.lists(st.floats(0, 900), max_size=5),
-    st.lists(st.tuples(st.floats(0, 20_000), st.floats(0, 20_000)), max_size=5),
-    st.tuples(st.floats(0, 5000), st.floats(0, 5000)),
+    st.lists(st.floats(0, 20_000), max_size=6),
+    st.lists(st.tuples(*(st.floats(0, 20_000) for _ in Sayer)), max_size=5),
+    st.tuples(*(st.floats(0, 5000) for _ in Sayer)),
     st.floats(0, 90),
 )  # fmt: skip
 LEVELS = st.lists(

@@ -1,8 +1,8 @@
-"""Where a load is going: a line through its last minutes, judged against the forecast by what came of both."""
+"""Where a load is going: who foresees it, judged by what came."""
 
 import pytest
 
-from autoscaler.scaling.trend import LoadMemory, arrived, level, say, seen, upper
+from autoscaler.scaling.trend import LOOK_BACK_S, LoadMemory, Sayer, arrived, foreseen, level, say, seen, upper
 
 NOON = 1_795_867_200.0
 
@@ -54,23 +54,53 @@ def test_nothing_is_said_of_a_load_that_was_never_seen():
 
 
 def test_the_forecast_serves_where_there_is_no_line():
-    assert LoadMemory().forecast_serves
+    assert LoadMemory().best is Sayer.FORECAST
 
 
 def test_a_forecast_that_was_far_off_does_not_serve():
-    assert not followed([1000.0] * 80, forecast=3000.0).forecast_serves
+    assert followed([1000.0] * 80, forecast=3000.0).best is not Sayer.FORECAST
 
 
 def test_a_forecast_that_knows_the_ups_and_downs_serves():
     """A load that is 1,000 for ten minutes and 3,000 for ten: the line knows no jump before it came."""
-    jumpy = ([1000.0] * 40 + [3000.0] * 40) * 3
-    assert followed(jumpy, forecast=3000.0).forecast_serves
+    memory = LoadMemory()
+    for tick in range(240):
+        memory = seen(memory, jumpy(tick), NOON + 15.0 * tick)
+        memory = say(memory, jumpy(tick + 20), 300.0)
+    assert memory.best is Sayer.FORECAST
 
 
-def test_an_unproven_forecast_waits_for_twenty_judgements():
+def jumpy(tick: int) -> float:
+    return 3000.0 if (tick // 40) % 2 else 1000.0
+
+
+def test_until_twenty_judgements_the_line_serves():
     lead_ticks = 20
-    assert not followed([1000.0] * (lead_ticks + 10), forecast=1000.0).forecast_serves
-    assert followed([1000.0] * (lead_ticks + 40), forecast=1000.0).forecast_serves
+    assert followed([1000.0] * (lead_ticks + 10), forecast=1000.0).best is Sayer.LINE
+    assert followed([1000.0] * (lead_ticks + 40), forecast=1000.0).best is Sayer.FORECAST
+
+
+def test_steps_that_come_again_are_kept_ready_for():
+    """Ten minutes of 1,000, ten of 3,000: what the last twenty minutes reached is right, a fall that ends is not."""
+    memory = followed([jumpy(tick) for tick in range(400)], forecast=1000.0)
+    assert memory.samples[-1][1] == 3000.0
+    for tick in range(400, 420):
+        memory = say(seen(memory, jumpy(tick), NOON + 15.0 * tick), 1000.0, 300.0)
+    assert memory.samples[-1][1] == 1000.0
+    assert foreseen(memory, memory.best, 300.0) == pytest.approx(3000.0)
+    assert memory.best in LOOK_BACK_S
+
+
+def test_a_rise_that_goes_on_is_foreseen_by_its_line_and_not_by_what_was_reached():
+    memory = followed([1000.0 + 50.0 * tick for tick in range(120)], forecast=1000.0)
+    assert memory.best is Sayer.LINE
+
+
+def test_what_was_reached_is_forgotten_after_its_time():
+    memory = followed([5000.0] * 4 + [1000.0] * 100)
+    assert foreseen(memory, Sayer.HOUR, 300.0) == 5000.0
+    assert foreseen(memory, Sayer.MINUTES, 300.0) == 1000.0
+    assert len(followed([1000.0] * 1000).peaks) <= 37
 
 
 def test_the_same_moment_again_adds_nothing():

@@ -1,0 +1,63 @@
+"""From which load on first tokens are late, told from the lateness at each load."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.scaling.batching import Level
+from autoscaler.scaling.lateness import PROVEN_TICKS, in_time, late_share
+
+OBJECTIVE = 0.99
+
+
+def levels(*shares: float, ticks: float = 40.0) -> tuple[Level, ...]:
+    """Levels of 1,000, 2,000, ... tokens/s a replica, with these late shares."""
+    return tuple(Level(40 + i, ticks, 10.0 * (i + 1), 1000.0 * (i + 1), s, ticks) for i, s in enumerate(shares))
+
+
+def test_a_p99_at_the_target_means_that_one_in_a_hundred_is_late():
+    assert late_share(1.0, 1.0) == pytest.approx(0.01)
+    assert late_share(0.5, 1.0) == pytest.approx(0.0001)
+    assert late_share(2.0, 1.0) == pytest.approx(0.1)
+    assert late_share(0.0, 1.0) == 0.0
+
+
+def test_between_a_load_in_time_and_a_late_one_lies_what_may_be_asked():
+    """.1 % late at 2,000 and 10 % at 3,000; 1.5 % are allowed: 3 is .59 of the way between 1 and 100 in decades."""
+    proven, most = in_time(levels(0.0005, 0.001, 0.1), OBJECTIVE)
+    assert proven == 2000.0
+    assert most == pytest.approx(2000.0 + 1000.0 * math.log(15.0) / math.log(100.0))
+
+
+def test_where_nothing_was_late_there_is_no_limit_but_a_proof():
+    assert in_time(levels(0.0, 0.001, 0.002), OBJECTIVE) == (3000.0, math.inf)
+
+
+def test_what_is_late_at_any_load_is_not_cured_by_less():
+    assert in_time(levels(0.5, 0.4, 0.6), OBJECTIVE) == (0.0, math.inf)
+
+
+def test_a_glimpse_proves_nothing():
+    assert in_time(levels(0.0, 0.3, ticks=3.0), OBJECTIVE) == (0.0, math.inf)
+    proven, most = in_time(levels(0.0, 0.3, ticks=PROVEN_TICKS - 1), OBJECTIVE)
+    assert (proven, most < 2000.0) == (0.0, True)
+
+
+def test_one_late_level_among_loads_that_were_in_time_is_an_accident():
+    """A stall of another cause: its neighbours above say that the load is not to blame."""
+    proven, most = in_time(levels(0.0, 0.03, 0.0, 0.0), OBJECTIVE)
+    assert (proven, most) == (4000.0, math.inf)
+
+
+def test_nothing_known_limits_nothing():
+    assert in_time((), OBJECTIVE) == (0.0, math.inf)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8), st.floats(0.5, 0.999))
+def test_what_is_proven_is_never_more_than_what_may_be_asked(shares, objective):
+    proven, most = in_time(levels(*shares), objective)
+    assert 0.0 <= proven <= most
+    assert most == math.inf or 1000.0 <= most <= 1000.0 * len(shares)
