@@ -23,7 +23,7 @@ from autoscaler.domain.fleet import Replica, ReplicaState, Tier
 from autoscaler.domain.observation import Observation
 from autoscaler.domain.signals import Fresh
 from autoscaler.planner.demand import Demand
-from autoscaler.planner.residency import adapters_of, given_up
+from autoscaler.planner.residency import adapters_of
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.ring import MemberState, RingSnapshot
 from autoscaler.scaling import Capacity, ScalingMemory, capacity_of
@@ -166,12 +166,12 @@ def _figures(
 
 
 def _holds(replica: Replica, tenant_row: int, observation: Observation) -> bool:
-    """Whether it has all of the tenant's adapters that it can have; a ready one without them is named to nobody."""
+    """Whether it has all of the tenant's adapters but those that failed; a ready one without them is named to nobody."""
     if replica.registered is None:
         return True
     failed = observation.ledger.failed.get(replica.id, {})
     lacks = frozenset(adapters_of(observation.catalogue, tenant_row)) - replica.registered
-    return all(adapter in failed and given_up(failed[adapter]) for adapter in lacks)
+    return lacks <= failed.keys()
 
 
 def _usable(capacity: Capacity, policy: FleetPolicy) -> float | None:
