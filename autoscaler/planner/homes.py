@@ -166,7 +166,7 @@ def _figures(
 
 
 def _holds(replica: Replica, tenant_row: int, observation: Observation) -> bool:
-    """Whether it has all of the tenant's adapters but those that failed; a ready one without them is named to nobody."""
+    """Whether it has the tenant's adapters, those aside that failed; one without them is named to nobody."""
     if replica.registered is None:
         return True
     failed = observation.ledger.failed.get(replica.id, {})

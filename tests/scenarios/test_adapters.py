@@ -237,7 +237,8 @@ def test_one_adapter_that_does_not_load_leaves_its_tenants_hot_group_to_the_othe
     others = {f"t{i:03d}": (f"t{i:03d}", f"/adapters/t{i:03d}", "", 16) for i in range(6)}
     base = policy()
     promised = replace(base.slo, tenants={"acme": TenantSlo(isolation=Isolation.DEDICATED)})
-    world = TroubledWorld(policy(slo=promised), Catalogue.of(others | mine))
+    scaling = replace(base.scaling, capacity_tokens_per_s=1000.0)
+    world = TroubledWorld(policy(slo=promised, scaling=scaling), Catalogue.of(others | mine))
     world.start("warm", 4)
     for name in ("hot-acme-004", "hot-acme-005"):
         world.refusals[name, "acme-b"] = ("404: no such adapter", False)
