@@ -61,7 +61,7 @@ def capacity_of(memory: ScalingMemory, policy: FleetPolicy, group: str) -> Capac
 def _carried(learnt: CapacityMemory) -> Capacity:
     """What compute carries, late or not."""
     proven = learnt.proven_tokens_per_s
-    fitted = carried(learnt.levels, learnt.most_running)
+    fitted = learnt.fitted_tokens_per_s or None
     measured = None if learnt.samples < MEASURED_FROM else learnt.tokens_per_s
     if fitted is not None and (measured is None or fitted <= measured or not _alike(learnt)):
         return Capacity(Fresh(fitted), proven, "fitted")
@@ -84,7 +84,7 @@ def _within_slo(capacity: Capacity, learnt: CapacityMemory, policy: FleetPolicy)
 
 
 def _knows(memory: CapacityMemory) -> bool:
-    return memory.samples >= MEASURED_FROM or carried(memory.levels, memory.most_running) is not None
+    return memory.samples >= MEASURED_FROM or memory.fitted_tokens_per_s > 0
 
 
 def _alike(memory: CapacityMemory) -> bool:
@@ -157,10 +157,10 @@ def _fitted(
     kv_each = memory.kv_each if running < 1.0 else kv / running
     kv_each = kv_each if memory.kv_each <= 0 else memory.kv_each + SMOOTHING * (kv_each - memory.kv_each)
     most = by_seqs if kv_each <= 0 else min(by_seqs, 1.0 / kv_each)
-    elapsed_s = now_s - memory.at_s if memory.at_s else 0.0
-    return replace(
-        memory, levels=seen_at(levels, running, tokens, elapsed_s, late), kv_each=kv_each, most_running=most
-    )  # fmt: skip
+    levels = seen_at(levels, running, tokens, now_s - memory.at_s if memory.at_s else 0.0, late)
+    fitted = carried(levels, most)  # None once loads are alike again: what they told before holds
+    known = memory.fitted_tokens_per_s if fitted is None else fitted
+    return replace(memory, levels=levels, kv_each=kv_each, most_running=most, fitted_tokens_per_s=known)
 
 
 @dataclass(frozen=True, slots=True)

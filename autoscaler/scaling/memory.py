@@ -22,7 +22,8 @@ class CapacityMemory:
         proven_tokens_per_s: highest throughput carried without pressure; it fades by half in twelve hours.
         queued_since_s: since when requests have waited for compute on some replica, None while none do.
         at_s: the last update.
-        levels: what the mean replica carried at which batch.
+        levels: what the mean replica carried at which batch; `fitted_tokens_per_s`: what they told last of the largest
+            batch, 0 before they tell anything.
         kv_each: KV pressure of one running request; `most_running`: the batch that KV target and engine allow.
         replicas: the group's READY replicas at the last update; `measured_replicas`: when last at their targets;
             `resized_s`: since when there are as many.
@@ -34,6 +35,7 @@ class CapacityMemory:
     queued_since_s: float | None = None
     at_s: float = 0.0
     levels: Levels = ()
+    fitted_tokens_per_s: float = 0.0
     kv_each: float = 0.0
     most_running: float = 0.0
     replicas: int = 0

@@ -8,7 +8,7 @@ from autoscaler.domain.diagnosis import Cause, Diagnosis, ReplicaFinding
 from autoscaler.domain.fleet import ReplicaState
 from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.scaling import ScalingMemory, capacity_of
-from autoscaler.scaling.batching import Level
+from autoscaler.scaling.batching import Level, carried
 from autoscaler.scaling.capacity import learn
 from autoscaler.scaling.memory import CapacityMemory, GroupMemory
 from tests.scaling.building import NOON, policy, replicas, signals
@@ -113,11 +113,24 @@ def test_two_loads_far_from_the_targets_tell_what_the_largest_batch_would_carry(
     assert 3700.0 < got.tokens_per_s.value < 64 / (0.0035 + 64 * 0.00019)
 
 
+def test_what_loads_told_once_holds_while_they_are_alike():
+    memory = CapacityMemory()
+    for tick in range(160):
+        running, tokens = ((8.0, 1600.0), (24.0, 3000.0))[tick % 2 if tick < 80 else 1]
+        memory = learn(
+            memory, replicas(2, signals(kv=0.01 * running, running=running, tokens=tokens)), Diagnosis(), TOLD,
+            NOON + (15.0 * tick if tick < 80 else 86_400.0 + 15.0 * tick),
+        )  # fmt: skip
+    assert carried(memory.levels, memory.most_running) is None, "the smaller load is forgotten after a day"
+    assert of(memory).source == "fitted"
+
+
 def test_what_is_measured_at_the_targets_bounds_what_smaller_batches_promise():
     memory = learnt(signals(kv=0.3, waiting=9.0, running=30.0, tokens=2000.0), ticks=9)
     levels = (Level(42, 40.0, 8.0, 1600.0), Level(46, 40.0, 24.0, 3000.0))
-    assert of(replace(memory, levels=levels)).tokens_per_s.value == pytest.approx(2000.0)
-    grown = replace(memory, levels=levels, replicas=9)
+    memory = replace(memory, levels=levels, fitted_tokens_per_s=carried(levels, 64))
+    assert of(memory).tokens_per_s.value == pytest.approx(2000.0)
+    grown = replace(memory, replicas=9)
     assert of(grown).source == "fitted", "nine replicas have other adapters than the two had"
 
 
@@ -142,10 +155,7 @@ def test_capacity_ends_where_first_tokens_are_late():
 
 def test_what_was_in_time_may_be_filled_though_the_batches_promised_less():
     memory = served(served(CapacityMemory(), 1000.0, 0.2, 40, NOON), 2000.0, 0.2, 40, NOON + 600.0)
-    promised = replace(
-        memory, levels=tuple(replace(x, running=x.running * x.tokens_per_s / 800.0) for x in memory.levels)
-    )
-    got = of(promised)
+    got = of(replace(memory, fitted_tokens_per_s=1500.0))
     assert (got.source, got.tokens_per_s.value) == ("in time", pytest.approx(2000.0 / TOLD.scaling.utilisation_ratio))
 
 
