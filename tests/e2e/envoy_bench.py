@@ -13,7 +13,7 @@ import aiohttp
 from autoscaler.connectors.envoy import EnvoyFilePublisher, EnvoyProcess, EnvoySettings
 from autoscaler.domain.decisions import Applied
 from autoscaler.ring.codec import encode
-from autoscaler.ring.snapshot import Member, MemberState, RingSnapshot
+from autoscaler.ring.snapshot import Choice, Member, MemberState, Overflow, RingSnapshot
 from autoscaler.simulator.engine.profile import EngineLimits
 from autoscaler.simulator.http import AdapterTable, EngineOptions, Pump, SimulatedEngine
 from tests.e2e.parts.processes import free_port
@@ -92,6 +92,27 @@ class Bench:
         """Requests that its engine has taken."""
         return self.engines[replica].calls.live.model.gauges().submitted
 
+    async def pile_up(self, model: str, count: int) -> list[asyncio.Task[int]]:
+        """Long requests, each sent once an engine has the one before: all of them are in flight. Cancel them."""
+        asked: list[asyncio.Task[int]] = []
+        before = sum(map(self.submitted, self.engines))
+        async with asyncio.timeout(60):
+            while len(asked) < count:
+                asked.append(asyncio.create_task(self.ask(model, 2_000)))
+                while sum(map(self.submitted, self.engines)) < before + len(asked):  # noqa: ASYNC110 - it tells no event
+                    await asyncio.sleep(0.001)
+        return asked
+
+    async def in_flight(self, cluster: str) -> dict[str, int]:
+        """Replica -> its requests in flight by Envoy's own count of one cluster."""
+        by_address = {engine.address: replica for replica, engine in self.engines.items()}
+        counts = await self.series("envoy_cluster_endpoint_rq_active")
+        return {
+            by_address[dict(labels)["envoy_endpoint_address"]]: int(value)
+            for labels, value in counts.items()
+            if dict(labels)["envoy_cluster_name"] == cluster
+        }
+
     async def until_served(self, count: int) -> None:
         for _ in range(600):
             if sum(sum((await self.hits()).values(), Counter()).values()) >= count:
@@ -164,6 +185,28 @@ async def keep_asking(bench: Bench, models: Sequence[str], stop: asyncio.Event, 
         asked.append(asyncio.create_task(bench.ask(model, tokens, stream=len(asked) % 2 == 0)))
         await asyncio.sleep(0.005)
     return Counter(await asyncio.gather(*asked))
+
+
+async def change_shape_under_load(bench: Bench, first_epoch: int) -> tuple[Counter[int], Counter[str]]:
+    """Let other replicas serve, and again only owners and standbys, to and fro while every adapter is asked for.
+
+    The last replica is the cold group, which no adapter belongs to. How many requests ended with which status, and how
+    many each replica served.
+    """
+    *warm, cold = bench.engines
+    only: dict[str, Any] = {"overflow": Overflow.STANDBYS, "standby_count": 1}
+    shapes: list[dict[str, Any]] = [only, {"overflow": Overflow.ANY}, only, {"overflow": Overflow.ANY}]
+    shapes += [{"choice": Choice.LEAST}, {"overflow": Overflow.ANY}, only]
+    await bench.new_hits()
+    stop = asyncio.Event()
+    for number, shape in enumerate(shapes):
+        await bench.publish(bench.snapshot(first_epoch + number, warm, cold=(bench.member(cold),), **shape))
+        if number == 0:
+            load = asyncio.create_task(keep_asking(bench, ADAPTERS, stop))
+        await asyncio.sleep(0.3)
+    stop.set()
+    statuses = await load
+    return statuses, sum((await bench.new_hits()).values(), Counter())
 
 
 async def move_under_load(bench: Bench, first_epoch: int) -> tuple[Counter[int], Counter[str]]:

@@ -19,9 +19,9 @@ from autoscaler.connectors.envoy.resources import UNKNOWN_NAME, Mode
 from autoscaler.domain.decisions import Failed
 from autoscaler.ring.codec import encode
 from autoscaler.ring.owners import Ring
-from autoscaler.ring.snapshot import Choice, Fairness, HotGroup, MemberState
+from autoscaler.ring.snapshot import Choice, Fairness, HotGroup, MemberState, Overflow
 from autoscaler.simulator.http import Pump, SimulatedEngine
-from tests.e2e.envoy_bench import ADAPTERS, BASE, OPTIONS, Bench, move_under_load
+from tests.e2e.envoy_bench import ADAPTERS, BASE, OPTIONS, Bench, change_shape_under_load, keep_asking, move_under_load
 from tests.e2e.parts.processes import free_port
 
 
@@ -98,6 +98,39 @@ async def test_a_move_is_a_few_bytes_and_costs_no_request(tmp_path: Path) -> Non
     assert peer.sent_bytes / 8 < whole_bytes / 5, "its four endpoints and its route of everything"
 
 
+async def test_where_any_replica_may_serve_the_bound_is_the_ring_s_and_a_move_is_one_route(tmp_path: Path) -> None:
+    async with asking(tmp_path, 4) as bench:
+        few = {"warm": ADAPTERS[:2], "overflow": Overflow.ANY}  # a small fleet, which lists its calm adapters too
+        for epoch in (2, 3):  # the first one changes the overflow, which the second tidies up
+            first = {"a00": ("s0000", "s0001")}
+            await bench.publish(bench.snapshot(epoch, list(bench.engines), exceptions=first, **few))
+        (peer,) = bench.server.peers.values()
+        peer.sent_bytes = 0
+        await bench.publish(bench.snapshot(4, list(bench.engines), exceptions={"a00": ("s0002", "s0001")}, **few))
+        moved_bytes = peer.sent_bytes
+        assert [await bench.ask("a00") for _ in range(5)] == [200] * 5
+        served = (await bench.hits())["a00"]
+        burst = await bench.pile_up("a00", 40)
+        held = await bench.in_flight("whole")
+        for request in burst:
+            request.cancel()
+        await asyncio.gather(*burst, return_exceptions=True)
+        assert bench.publisher.refusals() == {}
+    assert served == {"r2": 5}
+    assert 0 < moved_bytes < 800
+    # A quarter more than 40 over four is 12.5, so 13, and one more.
+    assert sum(held.values()) == 40
+    assert max(held.values()) <= 14, held
+
+
+async def test_overflow_changes_under_load_without_a_failed_or_misplaced_request(tmp_path: Path) -> None:
+    async with asking(tmp_path, 4) as bench:
+        statuses, served = await change_shape_under_load(bench, 2)
+        assert bench.publisher.refusals() == {}
+    assert set(statuses) == {200}, statuses
+    assert set(served) == {"r0", "r1", "r2"}, "an adapter in no subset would have gone to the cold group"
+
+
 async def test_a_bound_on_tenants_comes_and_goes_with_the_ring(tmp_path: Path) -> None:
     async with asking(tmp_path, 3) as bench:
         bound = Fairness(5, 2000, {"a00": "greedy", "a01": "greedy"})
@@ -116,6 +149,24 @@ async def test_a_bound_on_tenants_comes_and_goes_with_the_ring(tmp_path: Path) -
     assert set(answers) == {None, "2"}
     assert set(calm) == {200}
     assert moved_bytes < 8_000, "a move sends no limits anew: counts go on"
+
+
+async def test_another_bound_is_in_force_at_once_and_costs_no_request(tmp_path: Path) -> None:
+    """Envoy makes a cluster that changed anew, and waits until it is told the endpoints again."""
+    async with asking(tmp_path, 4) as bench:
+        stop = asyncio.Event()
+        load = asyncio.create_task(keep_asking(bench, ADAPTERS, stop))
+        for epoch, (overflow, percent) in enumerate(
+            [(Overflow.ANY, 150), (Overflow.ANY, 110), (Overflow.OWNERS, 300), (Overflow.OWNERS, 400)], 2
+        ):
+            ring = bench.snapshot(epoch, list(bench.engines), overflow=overflow, request_bound_percent=percent)
+            await bench.publish(ring)
+            await asyncio.sleep(0.1)
+        stop.set()
+        statuses = await load
+        assert await bench.series("envoy_cluster_manager_warming_clusters") == {(): 0.0}
+        assert bench.publisher.refusals() == {}
+    assert set(statuses) == {200}, statuses
 
 
 async def test_a_refusal_is_told_and_the_membership_before_it_stays(tmp_path: Path) -> None:

@@ -10,8 +10,12 @@ import asyncio
 import hashlib
 import itertools
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+
+# Else a child that is forked while a server runs takes its threads up again, and may end before it becomes an Envoy.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
@@ -31,15 +35,15 @@ _MOST_AT_ONCE = 5_000  # resources of one response
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One serialised resource. `version` changes with it and with nothing else."""
+    """One serialised resource. It is sent again when `version` changes."""
 
     version: str
     body: bytes
 
     @classmethod
-    def of(cls, body: bytes) -> Resource:
-        """With the version that its bytes give."""
-        return cls(hashlib.blake2b(body, digest_size=8).hexdigest(), body)
+    def of(cls, body: bytes, parent: str = "") -> Resource:
+        """With the version that its bytes give, and that of the resource with which it must be sent again."""
+        return cls(hashlib.blake2b(body, digest_size=8, key=parent.encode()).hexdigest(), body)
 
 
 Resources = Mapping[str, Mapping[str, Resource]]

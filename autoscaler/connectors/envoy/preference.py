@@ -1,8 +1,10 @@
 """Makes Envoy's ring hash prefer the owner that the snapshot names first.
 
-Within an adapter's subset Envoy builds a small ring of its own from the endpoints' `hash_key` and looks a request's
-hash up in it. The route of each adapter gives that hash: the smallest number whose text falls on the first owner. So no
-placement is left to Envoy, and what it does when that owner is over the bound stays its own.
+Envoy builds a ring of its own from the endpoints' `hash_key`, with points XXH64(f"{hash_key}_{i}"), and looks a
+request's hash up in it. The route of each adapter gives that hash. Within an adapter's subset it is that of the
+smallest number whose text falls on the first owner; in a ring of all members it is a point of that owner, so that
+others may come and go. So no placement is left to Envoy, and what it does when that owner is over the bound stays its
+own.
 """
 
 from __future__ import annotations
@@ -15,8 +17,19 @@ from math import ceil
 
 from autoscaler.ring.hashing import h64
 
-RING_SIZE = 64
-"""Envoy's `minimum_ring_size`: the least number of points, rounded up so that all hosts have the same."""
+SUBSET_RING_SIZE = 64
+"""Envoy's `minimum_ring_size` with subsets: the least number of points, rounded up so that all hosts have the same."""
+WHOLE_RING_SIZE = 16_384
+"""The same without subsets: 1,000 hosts have the 16 points that preferences name, and one to spare for rounding."""
+_NAMED_POINTS = 16
+
+
+def point_of(adapter: str, hash_key: str) -> str:
+    """The hash policy's text by which any ring of `WHOLE_RING_SIZE` that this host is in prefers it for `adapter`.
+
+    Envoy's order among the others is shuffled by the hash, so adapters of one host have 16 orders between them.
+    """
+    return f"{hash_key}_{h64(adapter) % _NAMED_POINTS}"
 
 
 def preference_key(hash_keys: Sequence[str]) -> str:
@@ -28,7 +41,7 @@ def preference_key(hash_keys: Sequence[str]) -> str:
 
 @lru_cache(maxsize=65_536)
 def _ring(hash_keys: tuple[str, ...]) -> tuple[list[int], list[str]]:
-    each = ceil(RING_SIZE / len(hash_keys))
+    each = ceil(SUBSET_RING_SIZE / len(hash_keys))
     ring = sorted((point, key) for key in hash_keys for point in _points(key, each))
     return [point for point, _ in ring], [key for _, key in ring]
 

@@ -15,17 +15,11 @@ from pathlib import Path
 import aiohttp
 
 from autoscaler.connectors.envoy.bootstrap import CLUSTERS, LIMITS, ROUTES, EnvoySettings, bootstrap
+from autoscaler.connectors.envoy.clusters import ASSIGNMENTS, LEAST, clusters
 from autoscaler.connectors.envoy.fairness import limits
 from autoscaler.connectors.envoy.resources import (
-    ALL,
-    HOT,
-    LEAST,
-    PREFERRED,
-    SPRAY,
     Mode,
-    balance_percent,
     candidates,
-    clusters,
     endpoints,
     endpoints_file,
     files_in,
@@ -33,15 +27,15 @@ from autoscaler.connectors.envoy.resources import (
     routes,
     spread_names,
     subset_names,
+    traffic_clusters,
 )
 from autoscaler.domain.decisions import Applied, Failed, Outcome
 from autoscaler.domain.fleet import Router
 from autoscaler.ring.codec import decode, digest, to_document
 from autoscaler.ring.snapshot import Member, MemberState, RingSnapshot, SnapshotError
 
-_ASSIGNMENTS = (PREFERRED, LEAST, HOT, ALL)
 _RING = "ring.json"
-_DEFAULT_BOUND_PERCENT = 125
+_NOBODY = RingSnapshot("", 0, "", 1, ())
 _POLL_S = 0.02
 
 
@@ -94,14 +88,12 @@ class EnvoyFilePublisher:
         directory = self.settings.directory
         directory.mkdir(parents=True, exist_ok=True)
         first: dict[Path, bytes] = {
-            directory / CLUSTERS: response("0", clusters(files_in(directory), _DEFAULT_BOUND_PERCENT)),
-            directory / ROUTES: routes("0", RingSnapshot("", 0, "", 1, ()), (), {}, self._mode),
-            directory / LIMITS: response("0", [limits(RingSnapshot("", 0, "", 1, ()), ())]),
+            directory / CLUSTERS: response("0", clusters(files_in(directory), _NOBODY, {})),
+            directory / ROUTES: routes("0", _NOBODY, (), {}, self._mode),
+            directory / LIMITS: response("0", [limits(_NOBODY, ())]),
         }
-        for name in _ASSIGNMENTS:
-            first[endpoints_file(directory, name)] = response(
-                "0", [endpoints(name, RingSnapshot("", 0, "", 1, ()), {})]
-            )
+        for name in ASSIGNMENTS:
+            first[endpoints_file(directory, name)] = response("0", [endpoints(name, _NOBODY, {})])
         for path, content in first.items():
             if not path.exists():
                 _replace(path, content)
@@ -156,7 +148,8 @@ class EnvoyFilePublisher:
         """In a thread where it takes long: 10,000 adapters on 64 replicas are two seconds of work."""
         directory, known = self.settings.directory, frozenset(self._known())
         version = _version_text(snapshot)
-        found, files = await asyncio.to_thread(_membership, directory, snapshot, version, known)
+        before = None if self._written is None else self._written.snapshot
+        found, files = await asyncio.to_thread(_membership, directory, snapshot, before, version, known)
         for name in (CLUSTERS, LIMITS):
             _replace_changed(directory / name, files.pop(directory / name))
         for path, content in files.items():
@@ -170,11 +163,13 @@ class EnvoyFilePublisher:
         """Routes change only when names, rejection, preferences or targets do, and only to a cluster with members."""
         path, version = self.settings.directory / ROUTES, _version_text(snapshot)
         names = (found.keys() | known) - set(snapshot.base_models)
-        targets = _targets(snapshot, self._mode)
-        if self._written is not None and self._written.targets != targets:
-            await self._wait_for(targets[0], version)
-        if self._written is not None and not spread_names(snapshot) <= spread_names(self._written.snapshot):
-            await self._wait_for(LEAST, version)
+        targets = traffic_clusters(snapshot, self._mode)
+        if self._written is not None:
+            new = [target for target in targets if target not in self._written.targets]
+            if not spread_names(snapshot) <= spread_names(self._written.snapshot):
+                new.append(LEAST)
+            for target in new:
+                await self._wait_for(target, version)
         _replace_changed(path, await asyncio.to_thread(routes, version, snapshot, names, found, self._mode))
         self._written = _Written(snapshot, body, version, _version_of(path.read_bytes()), targets)
 
@@ -188,7 +183,7 @@ class EnvoyFilePublisher:
                 routes_version = _version_of((self.settings.directory / ROUTES).read_bytes())
             except (OSError, ValueError, KeyError):
                 return None
-            targets = _targets(snapshot, self._mode)
+            targets = traffic_clusters(snapshot, self._mode)
             self._written = _Written(snapshot, body, _version_text(snapshot), routes_version, targets)
         return self._written
 
@@ -278,18 +273,16 @@ def _version_text(snapshot: RingSnapshot) -> str:
     return f"{snapshot.epoch}.{digest(to_document(snapshot))}"
 
 
-def _targets(snapshot: RingSnapshot, mode: Mode) -> tuple[str, ...]:
-    """The clusters that traffic passes, the one of most adapters first."""
-    return (snapshot.choice.value, LEAST, HOT) if mode is Mode.RING else (ALL, SPRAY)
-
-
 def _membership(
-    directory: Path, snapshot: RingSnapshot, version: str, known: frozenset[str]
+    directory: Path, snapshot: RingSnapshot, before: RingSnapshot | None, version: str, known: frozenset[str]
 ) -> tuple[dict[str, tuple[Member, ...]], dict[Path, bytes]]:
     """The candidates of every adapter with a subset, and the files that say so."""
     found = candidates(snapshot, subset_names(snapshot, known))
-    files = {endpoints_file(directory, n): response(version, [endpoints(n, snapshot, found)]) for n in _ASSIGNMENTS}
-    files[directory / CLUSTERS] = response(version, clusters(files_in(directory), balance_percent(snapshot, found)))
+    files = {
+        endpoints_file(directory, name): response(version, [endpoints(name, snapshot, found, before)])
+        for name in ASSIGNMENTS
+    }
+    files[directory / CLUSTERS] = response(version, clusters(files_in(directory), snapshot, found))
     names = found.keys() | known | set(snapshot.base_models)
     files[directory / LIMITS] = response(version, [limits(snapshot, names)])
     return found, files

@@ -1,15 +1,16 @@
-"""A ring snapshot as Envoy's resources: clusters, endpoints with the adapters each one owns, and the route table.
+"""A ring snapshot as Envoy's resources: endpoints with the adapters that each one owns, and the route table.
 
 Stock Envoy follows the ring at the `subset` level: exactly the snapshot's candidates, in an order of its own. Endpoints
-carry the adapters that they serve as metadata, and a request goes to the subset that lists its adapter. What is in no
-list goes to the pool of the cold group.
+carry the adapters that they serve as metadata, and a request goes to the subset that lists its adapter; in the cluster
+`whole` they carry none, and an adapter's route names the one that it prefers. What is in no list goes to the pool of
+the cold group.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from enum import StrEnum
 from pathlib import Path
 
@@ -21,22 +22,23 @@ from autoscaler.connectors.envoy.bootstrap import (
     socket_address,
     watched_file,
 )
-from autoscaler.connectors.envoy.preference import RING_SIZE, preference_key
+from autoscaler.connectors.envoy.clusters import (
+    ALL,
+    COLD_POOL,
+    HOT,
+    LEAST,
+    PREFERRED,
+    SPRAY,
+    WHOLE,
+    ring_cluster,
+    serving,
+)
+from autoscaler.connectors.envoy.preference import point_of, preference_key
 from autoscaler.ring.owners import Owners, Ring, Via
-from autoscaler.ring.snapshot import Choice, Member, MemberState, Overflow, RingSnapshot, Unknown
+from autoscaler.ring.snapshot import Choice, Member, MemberState, RingSnapshot, Unknown
 
-PREFERRED, LEAST, HOT, ALL, SPRAY = "preferred", "least", "hot", "all", "spray"
 UNKNOWN_NAME = "(unknown)"
 """The `adapter` tag of requests for names that no list has: clients cannot make series."""
-
-# A subset lists the owners and these many more where any replica may overflow: with all replicas in every subset the
-# assignment would grow as adapters x replicas.
-_OVERFLOW_ANY = 2
-# Envoy draws so many replicas, with replacement, and takes the least busy. Its default of 2 draws the same one twice in
-# half of the picks between two owners, 5 in 1 of 16. More would send a burst of one instant to one replica, since a
-# request counts as in flight only once its connection stands.
-_CHOICES = 5
-_COLD = {"pool": "cold"}
 
 
 class Mode(StrEnum):
@@ -52,29 +54,6 @@ def response(version: str, resources: Iterable[Json]) -> bytes:
     return json.dumps({"version_info": version, "resources": list(resources)}, separators=(",", ":")).encode()
 
 
-def clusters(source: Callable[[str], Json], bound_percent: int) -> list[Json]:
-    """The clusters, as CDS resources: by ring hash with the request-time bound, by least requests, and in turn.
-
-    `source`: an assignment's name -> where Envoy gets it from.
-
-    `least` also carries the base model's traffic, so that where `choice` is least its counts see all of the load.
-    """
-    bounded = {
-        "lb_policy": "RING_HASH",
-        "ring_hash_lb_config": {"minimum_ring_size": RING_SIZE},
-        **_balance({"consistent_hashing_lb_config": {"hash_balance_factor": max(100, bound_percent)}}),
-        **_subsets(),
-    }
-    least = {"lb_policy": "LEAST_REQUEST", "least_request_lb_config": {"choice_count": _CHOICES}, **_balance({})}
-    return [
-        _cluster(PREFERRED, source, bounded),
-        _cluster(LEAST, source, least | _subsets()),
-        _cluster(HOT, source, least | _subsets()),
-        _cluster(ALL, source, least),
-        _cluster(SPRAY, source, {"lb_policy": "ROUND_ROBIN", **_balance({})}, ALL),
-    ]
-
-
 def files_in(directory: Path) -> Callable[[str], Json]:
     """Assignments from files, as `clusters` asks for."""
     return lambda assignment: watched_file(endpoints_file(directory, assignment))
@@ -85,19 +64,16 @@ def endpoints_file(directory: Path, assignment: str) -> Path:
     return directory.absolute() / f"endpoints-{assignment}.json"
 
 
-def balance_percent(snapshot: RingSnapshot, found: Mapping[str, tuple[Member, ...]]) -> int:
-    """Envoy's balance factor that comes nearest to the snapshot's bound; `found` as `candidates` gives it.
-
-    Envoy lets a replica have factor x (in flight on the cluster) / (candidates of the adapter), the ring bound x (in
-    flight) / (active members); so the factor is lowered by their ratio, to no less than the 100 that Envoy accepts.
-    """
-    active = max(1, len(_serving(snapshot.members)))
-    usual = sorted(map(len, found.values()))[len(found) // 2] if found else active
-    return max(100, -(-snapshot.request_bound_percent * min(usual, active) // active))
-
-
-def endpoints(assignment: str, snapshot: RingSnapshot, found: Mapping[str, tuple[Member, ...]]) -> Json:
+def endpoints(
+    assignment: str,
+    snapshot: RingSnapshot,
+    found: Mapping[str, tuple[Member, ...]],
+    before: RingSnapshot | None = None,
+) -> Json:
     """A ClusterLoadAssignment. `found`: the candidates of the adapters that must have their own subset.
+
+    `before`: the snapshot whose routes are in force until new ones follow. A name that changes its cluster is listed in
+    both, so that no request finds nobody in between.
 
     In `hot`, priority 0 holds the hot groups and priority 1 their adapters' ring owners, which take over when a group
     is down or answers that it is full.
@@ -106,18 +82,16 @@ def endpoints(assignment: str, snapshot: RingSnapshot, found: Mapping[str, tuple
     rest = [*snapshot.members, *(snapshot.cold or ())]
     adapters: defaultdict[str, list[str]] = defaultdict(list)
     spread = spread_names(snapshot)
-    for name, members in found.items():
-        own = HOT if name in snapshot.hot else snapshot.choice.value
-        listed = members if assignment == own else ()
-        if assignment == LEAST and name in spread:
-            listed = members[: len(snapshot.exceptions[name])]
-        for member in listed:
+    names = found.keys()
+    for name in _listed_in(assignment, snapshot, names) | _listed_in(assignment, before or snapshot, names):
+        most = len(snapshot.exceptions[name]) if assignment == LEAST and name in spread else None
+        for member in found[name][:most]:
             adapters[member.address].append(name)
     if assignment == LEAST:
-        for member in _serving(snapshot.members):
+        for member in serving(snapshot.members):
             adapters[member.address].extend(snapshot.base_models)
-    pool = {member.address for member in cold_members(snapshot)}
-    levels = {HOT: [groups, rest], ALL: [[*groups, *rest]]}.get(assignment, [rest])
+    pool = {member.address for member in cold_members(snapshot)} if assignment != WHOLE else set()
+    levels = {HOT: [groups, rest], ALL: [[*groups, *rest]], WHOLE: [list(snapshot.members)]}.get(assignment, [rest])
     seen: set[str] = set()
     priorities = []
     for priority, level in enumerate(levels):
@@ -135,7 +109,7 @@ def endpoints(assignment: str, snapshot: RingSnapshot, found: Mapping[str, tuple
 def candidates(
     snapshot: RingSnapshot, names: Collection[str], known: Mapping[str, Owners] | None = None
 ) -> dict[str, tuple[Member, ...]]:
-    """The members that may serve each of `names` that has a subset, owners first; names of the cold group have none.
+    """The members that may serve each of `names` by its owners, those first, then standbys; cold names have none.
 
     `known`: the owners of all names, where the caller has them already.
     """
@@ -143,15 +117,26 @@ def candidates(
     found: dict[str, tuple[Member, ...]] = {}
     ordered = sorted(names)
     listed = ring.owners_many(ordered) if known is None else [known[name] for name in ordered]
-    rest = _overflow(ring, ordered, listed)
+    standbys = ring_cluster(snapshot) == PREFERRED
     for name, owners in zip(ordered, listed, strict=True):
         if owners.via is Via.HOT:
             own = ring.owners(name, skip_hot=True)
             takeover = () if own.via in (Via.COLD, Via.BASE) else own.members
             found[name] = (*owners.members, *takeover)
         elif owners.via not in (Via.COLD, Via.BASE):
-            found[name] = (*owners.members, *rest.get(name, ()))
+            found[name] = (*owners.members, *(owners.standbys if standbys else ()))
     return found
+
+
+def _listed_in(assignment: str, snapshot: RingSnapshot, names: Set[str]) -> Set[str]:
+    """Those of `names` that the snapshot's routes send to a subset of this cluster."""
+    if assignment == HOT:
+        return names & snapshot.hot.keys()
+    if assignment == WHOLE:
+        return frozenset()
+    if assignment == ring_cluster(snapshot):
+        return names - snapshot.hot.keys()
+    return names & spread_names(snapshot) if assignment == LEAST else frozenset()
 
 
 def spread_names(snapshot: RingSnapshot) -> frozenset[str]:
@@ -170,7 +155,7 @@ def spread_names(snapshot: RingSnapshot) -> frozenset[str]:
 
 def cold_members(snapshot: RingSnapshot) -> tuple[Member, ...]:
     """Who serves what is in no list: the cold group, or the warm members while it has no replica."""
-    return _serving(snapshot.cold or ()) or _serving(snapshot.members)
+    return serving(snapshot.cold or ()) or serving(snapshot.members)
 
 
 def subset_names(snapshot: RingSnapshot, known: Iterable[str]) -> frozenset[str]:
@@ -205,8 +190,10 @@ def named_targets(
     snapshot: RingSnapshot, names: Iterable[str], found: Mapping[str, tuple[Member, ...]], mode: Mode
 ) -> dict[str, tuple[str, tuple[Member, ...]]]:
     """Name -> the cluster of its requests, and among whom it prefers the first: nobody where the cluster hashes not."""
-    target = _target(snapshot, mode)
-    table = {name: (target, found.get(name, ()) if target == PREFERRED else ()) for name in sorted(names)}
+    target, rest = _target(snapshot, mode), _rest_target(snapshot, mode)
+    # In `whole` the others need not be known.
+    most = {PREFERRED: None, WHOLE: 1}.get(target, 0)
+    table = {name: (target, found[name][:most]) if name in found else (rest, ()) for name in sorted(names)}
     if mode is Mode.RING:
         table.update({name: (LEAST, ()) for name in spread_names(snapshot) if name in found})
         table.update({name: (HOT, ()) for name in snapshot.hot if name in found})
@@ -217,14 +204,14 @@ def named_targets(
 
 def named_route(name: str, cluster: str, preferred: Sequence[Member]) -> Json:
     """The route of a name, as `named_targets` says."""
-    return _route(name, cluster, _preference(preferred))
+    return _route(name, cluster, _preference(name, cluster, preferred))
 
 
 def unnamed_routes(snapshot: RingSnapshot, mode: Mode) -> list[Json]:
     """What is left: the list of models, and names that are in no list."""
     models = _route("(models)", ALL) | {"match": {"path": "/v1/models"}}
     rejects = snapshot.unknown is Unknown.REJECT and mode is Mode.RING
-    return [models, _reject() if rejects else _route(UNKNOWN_NAME, _target(snapshot, mode))]
+    return [models, _reject() if rejects else _route(UNKNOWN_NAME, _rest_target(snapshot, mode))]
 
 
 def virtual_host(name: str, domain: str, hosted: Sequence[Json]) -> Json:
@@ -233,44 +220,20 @@ def virtual_host(name: str, domain: str, hosted: Sequence[Json]) -> Json:
 
 
 def _target(snapshot: RingSnapshot, mode: Mode) -> str:
-    return {Mode.RING: snapshot.choice.value, Mode.LEAST_REQUESTS: ALL, Mode.SPRAY: SPRAY}[mode]
+    return {Mode.RING: ring_cluster(snapshot), Mode.LEAST_REQUESTS: ALL, Mode.SPRAY: SPRAY}[mode]
 
 
-def _balance(more: Json) -> Json:
-    # Panic mode would send to draining and dead hosts as soon as half of a small subset is out. Without a window of 0
-    # a second change of who owns what within a second would wait for the second to end.
-    return {"common_lb_config": {"healthy_panic_threshold": {"value": 0}, "update_merge_window": "0s", **more}}
+def traffic_clusters(snapshot: RingSnapshot, mode: Mode) -> tuple[str, ...]:
+    """The clusters that traffic passes."""
+    if mode is not Mode.RING:
+        return (ALL, SPRAY)
+    return tuple(dict.fromkeys((ring_cluster(snapshot), _rest_target(snapshot, mode), LEAST, HOT)))
 
 
-def _subsets() -> Json:
-    return {
-        "lb_subset_config": {
-            "fallback_policy": "DEFAULT_SUBSET",
-            "default_subset": _COLD,
-            "list_as_any": True,
-            "subset_selectors": [{"keys": ["adapter"]}],
-        }
-    }
-
-
-def _cluster(name: str, source: Callable[[str], Json], balancing: Json, assignment: str = "") -> Json:
-    assignment = assignment or name
-    limits = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), 1_000_000)
-    return {
-        "@type": TYPE + "config.cluster.v3.Cluster",
-        "name": name,
-        "type": "EDS",
-        "eds_cluster_config": {
-            "service_name": assignment,
-            "eds_config": source(assignment),
-        },
-        "connect_timeout": "1s",
-        "outlier_detection": _UNREACHABLE,
-        "preconnect_policy": {"per_upstream_preconnect_ratio": 1.5},
-        "circuit_breakers": {"thresholds": [limits]},
-        "track_cluster_stats": {"per_endpoint_stats": True},
-        **balancing,
-    }
+def _rest_target(snapshot: RingSnapshot, mode: Mode) -> str:
+    """Where names in no list go: the cold pool is not in `whole`, and is the default subset of `preferred`."""
+    target = _target(snapshot, mode)
+    return PREFERRED if target == WHOLE and serving(snapshot.cold or ()) else target
 
 
 def _endpoint(member: Member, adapters: Iterable[str], *, pool: bool) -> Json:
@@ -278,7 +241,7 @@ def _endpoint(member: Member, adapters: Iterable[str], *, pool: bool) -> Json:
     if owned := sorted(set(adapters)):
         metadata["adapter"] = owned
     if pool:
-        metadata |= _COLD
+        metadata |= COLD_POOL
     host, _, port = member.address.rpartition(":")
     draining = member.state is not MemberState.ACTIVE
     return {
@@ -288,50 +251,11 @@ def _endpoint(member: Member, adapters: Iterable[str], *, pool: bool) -> Json:
     }
 
 
-def _overflow(ring: Ring, names: Sequence[str], owners: Sequence[Owners]) -> dict[str, tuple[Member, ...]]:
-    """Who takes what is over the owners' bound, by name."""
-    snapshot = ring.snapshot
-    if snapshot.choice is Choice.LEAST:
-        return {}
-    if snapshot.overflow is not Overflow.ANY:
-        return {name: own.standbys for name, own in zip(names, owners, strict=True)}
-    most = max(_OVERFLOW_ANY, snapshot.standby_count)
-    serving = len(_serving(snapshot.members))
-    depth = len(snapshot.members) - serving + most + max((len(own.members) for own in owners), default=0)
-    ranked = ring.ranked_many(names, depth)
-    return {
-        name: tuple(m for m in row if m.state is MemberState.ACTIVE and m not in own.members)[:most]
-        for name, own, row in zip(names, owners, ranked, strict=True)
-    }
-
-
-def _serving(members: Iterable[Member]) -> tuple[Member, ...]:
-    return tuple(member for member in members if member.state is MemberState.ACTIVE)
-
-
 def _reachable(members: Iterable[Member]) -> tuple[Member, ...]:
     """Active and draining members; a vacant slot has nobody behind its address."""
     return tuple(member for member in members if member.state is not MemberState.VACANT and member.address)
 
 
-# A dead replica has nothing in flight, so the bound on load likes it best until the ring lets go of it: one that cannot
-# be reached three times in a row is left alone for seconds, at most half of them. What engines answer does not count.
-_UNREACHABLE: Json = {
-    "split_external_local_origin_errors": True,
-    "consecutive_local_origin_failure": 3,
-    "base_ejection_time": "2s",
-    "max_ejection_time": "10s",
-    "max_ejection_percent": 50,
-    "interval": "1s",
-    **dict.fromkeys(
-        (
-            "enforcing_consecutive_5xx", "enforcing_consecutive_gateway_failure", "enforcing_success_rate",
-            "enforcing_local_origin_success_rate", "enforcing_failure_percentage",
-            "enforcing_failure_percentage_local_origin",
-        ),
-        0,
-    ),
-}  # fmt: skip
 # Nothing has reached the client yet when these retry, and a completion has no side effects: a dead replica costs a
 # connection attempt. 503 is an engine that says it is full or going: the next priority (a hot adapter's ring owners) is
 # tried.
@@ -369,9 +293,12 @@ def _route(name: str, cluster: str, preference: str = "") -> Json:
     return route
 
 
-def _preference(members: Sequence[Member]) -> str:
+def _preference(name: str, cluster: str, members: Sequence[Member]) -> str:
     """The text that falls on the first member; empty where there is no choice."""
-    return preference_key([member.slot or member.replica for member in members]) if len(members) > 1 else ""
+    keys = [member.slot or member.replica for member in members]
+    if cluster == WHOLE:
+        return point_of(name, keys[0]) if keys else ""
+    return preference_key(keys) if len(keys) > 1 else ""
 
 
 def _reject() -> Json:

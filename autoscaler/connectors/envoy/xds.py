@@ -28,16 +28,11 @@ from google.protobuf import json_format  # type: ignore[import-untyped]
 
 from autoscaler.connectors.envoy.ads import ASSIGNMENT, CLUSTER, ENDPOINT, FILTER, HOST, ROUTES, Resource
 from autoscaler.connectors.envoy.bootstrap import BY_ADS, FAIRNESS, Json
+from autoscaler.connectors.envoy.clusters import ASSIGNMENTS, HOT, clusters
 from autoscaler.connectors.envoy.fairness import limits
 from autoscaler.connectors.envoy.resources import (
-    ALL,
-    HOT,
-    LEAST,
-    PREFERRED,
     Mode,
-    balance_percent,
     candidates,
-    clusters,
     endpoints,
     named_route,
     named_targets,
@@ -48,7 +43,6 @@ from autoscaler.connectors.envoy.resources import (
 from autoscaler.ring.snapshot import Member, RingSnapshot
 
 V = TypeVar("V")
-ASSIGNMENTS = (PREFERRED, LEAST, HOT, ALL)
 TABLE = "fleet"
 HOST_HEADER = "x-lora-host"
 """Holds the adapter's name in hex: domains know no case, and a name may hold anything."""
@@ -67,6 +61,7 @@ class Cut:
         self._before: dict[tuple[str, str], tuple[object, Resource]] = {}
         self._now: dict[tuple[str, str], tuple[object, Resource]] = {}
         self._hosts: dict[tuple[str, bool], Any] = {}
+        self._shown: RingSnapshot | None = None
 
     def resources(
         self, snapshot: RingSnapshot, known: frozenset[str], mode: Mode
@@ -75,17 +70,23 @@ class Cut:
         found = candidates(snapshot, subset_names(snapshot, known))
         names = (found.keys() | known) - set(snapshot.base_models)
         self._before, self._now = self._now, {}
-        made = clusters(lambda assignment: BY_ADS, balance_percent(snapshot, found))
-        hosts = {n: h for a in ASSIGNMENTS for n, h in _endpoints(endpoints(a, snapshot, found)).items()}
+        before, self._shown = self._shown, snapshot
+        made = clusters(lambda assignment: BY_ADS, snapshot, found)
+        hosts = {a: _endpoints(endpoints(a, snapshot, found, before)) for a in ASSIGNMENTS}
         rest = _rest("-", snapshot, mode)
         bounded = limits(snapshot, names | set(snapshot.base_models))
+        by_name = {c["name"]: self._kept(CLUSTER, c["name"], c, _parsed(cluster_pb2.Cluster)) for c in made}
+        # Envoy makes a cluster that changed anew, and waits until it is told the endpoints once more: it asks not.
+        parent = {name: cluster.version for name, cluster in by_name.items()}
+        assign = _parsed(endpoint_pb2.ClusterLoadAssignment)
         return {
-            CLUSTER: {c["name"]: self._kept(CLUSTER, c["name"], c, _parsed(cluster_pb2.Cluster)) for c in made},
-            ASSIGNMENT: {
-                name: self._kept(ASSIGNMENT, name, _assignment(name), _parsed(endpoint_pb2.ClusterLoadAssignment))
-                for name in ASSIGNMENTS
+            CLUSTER: by_name,
+            ASSIGNMENT: {a: self._kept(ASSIGNMENT, a, _assignment(a), assign, parent[a]) for a in ASSIGNMENTS},
+            ENDPOINT: {
+                name: self._kept(ENDPOINT, name, host, _endpoint, parent[a])
+                for a, listed in hosts.items()
+                for name, host in listed.items()
             },
-            ENDPOINT: {name: self._kept(ENDPOINT, name, host, _endpoint) for name, host in hosts.items()},
             ROUTES: {TABLE: self._kept(ROUTES, TABLE, _table(snapshot, mode), _parsed(route_pb2.RouteConfiguration))},
             HOST: {
                 f"{TABLE}/-": self._kept(HOST, "", rest, _parsed(route_components_pb2.VirtualHost)),
@@ -97,19 +98,19 @@ class Cut:
             FILTER: {FAIRNESS: self._kept(FILTER, FAIRNESS, bounded, _filter)},
         }
 
-    def _kept(self, kind: str, name: str, value: V, make: Callable[[V], bytes]) -> Resource:
+    def _kept(self, kind: str, name: str, value: V, make: Callable[[V], bytes], parent: str = "") -> Resource:
         before = self._before.get((kind, name))
-        if before is None or before[0] != value:
-            before = value, Resource.of(make(value))
+        if before is None or before[0] != (value, parent):
+            before = (value, parent), Resource.of(make(value), parent)
         self._now[kind, name] = before
         return before[1]
 
     def _host(self, name: str, target: Targets) -> bytes:
         """From a parsed example: parsing takes a millisecond, and there are as many as adapters."""
         cluster, preferred = target
-        example = cluster, len(preferred) > 1
         domain = domain_of(name)
         route = named_route(name, cluster, preferred)
+        example = cluster, "request_headers_to_add" in route
         made = route_components_pb2.VirtualHost()
         if example not in self._hosts:
             json_format.ParseDict(virtual_host("", "", [route]), made)

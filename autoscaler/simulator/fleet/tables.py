@@ -7,9 +7,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from autoscaler.connectors.envoy.resources import balance_percent, candidates, spread_names, subset_names
-from autoscaler.ring import Choice, Member, MemberState, Overflow, Ring, RingSnapshot
-from autoscaler.ring.hashing import h64_many
+from autoscaler.connectors.envoy.clusters import WHOLE, balance_percent, ring_cluster
+from autoscaler.connectors.envoy.preference import point_of
+from autoscaler.connectors.envoy.resources import candidates, spread_names, subset_names
+from autoscaler.ring import Choice, Member, MemberState, Ring, RingSnapshot
+from autoscaler.ring.hashing import h64_many, scores
 from autoscaler.simulator.engine.layout import NONE
 from autoscaler.simulator.fleet.core import layout as b
 from autoscaler.simulator.fleet.core.layout import Ints, Table
@@ -24,7 +26,6 @@ class Level(StrEnum):
 
     EXACT = "exact"
     ENVOY = "envoy"
-    ENVOY_WHOLE = "envoy-whole"
 
 
 def round_robin(pool: Sequence[int], adapters: int) -> Table:
@@ -66,12 +67,13 @@ def by_snapshot(snapshot: RingSnapshot, place_of: Mapping[str, int], adapters: S
     owned = dict(zip(known, Ring(snapshot).owners_many(known), strict=True))
     found = candidates(snapshot, known, owned)
     owners = {name: len(own.members) for name, own in owned.items()}
-    pool = _places(snapshot.cold or (), place_of) or _places(snapshot.members, place_of)
+    cold = _places(snapshot.cold or (), place_of)
+    pool = cold or _places(snapshot.members, place_of)
     bound = balance_percent(snapshot, found) if level is Level.ENVOY else snapshot.request_bound_percent
     table = _plain(b.CANDIDATES, pool, len(adapters), choices=ENVOY_CHOICES, bound_percent=bound)
     spread, least = spread_names(snapshot), snapshot.choice is Choice.LEAST
-    whole = level is Level.ENVOY_WHOLE or (level is Level.EXACT and snapshot.overflow is Overflow.ANY)
-    others = _in_rank(snapshot, adapters) if whole and not least else {}
+    whole = ring_cluster(snapshot) == WHOLE
+    others = _others(snapshot, found, level) if whole else {}
     rows, cut = [], []
     mode, cluster = np.full(len(adapters), b.POOL, np.int64), np.full(len(adapters), b.BOUNDED, np.int64)
     for i, name in enumerate(adapters):
@@ -83,14 +85,13 @@ def by_snapshot(snapshot: RingSnapshot, place_of: Mapping[str, int], adapters: S
             group = [m for m in members if m.replica in hot and m.state is MemberState.ACTIVE]
             members, kind, where = (group or members), b.AMONG, b.HOT
         elif not least and level is Level.EXACT:
-            kind = b.EXACT_BOUND
-            members = (
-                (*members[:own], *(m for m in others.get(name, ()) if m not in members[:own])) if whole else members
-            )
-        elif not least and whole:
-            members = (*members[:own], *(m for m in others[name] if m not in members[:own]))
-        elif not least and name in spread:
+            kind, members = b.EXACT_BOUND, (*members, *others.get(name, ()))
+        elif name in spread:
             members, kind, where = members[: len(snapshot.exceptions[name])], b.AMONG, b.LEAST
+        elif whole and members:
+            members = (members[0], *others[name])
+        elif whole and cold:
+            where = b.COLD
         places = _places(members, place_of)
         rows.append(places)
         cut.append(min(own, len(places)))
@@ -109,9 +110,22 @@ def by_snapshot(snapshot: RingSnapshot, place_of: Mapping[str, int], adapters: S
     )  # fmt: skip
 
 
-def _in_rank(snapshot: RingSnapshot, adapters: Sequence[str]) -> dict[str, list[Member]]:
-    ring = Ring(snapshot)
-    return {name: ring.ranked(name) for name in adapters}
+def _others(snapshot: RingSnapshot, found: Mapping[str, Sequence[Member]], level: Level) -> dict[str, list[Member]]:
+    """Who takes what is over the bound where any active member may, in order.
+
+    By ring.md those that own it not, in rank. In Envoy all but the first owner, in an order shuffled by the hash of the
+    route's text: not Envoy's own shuffle, but one that as many adapters share, and that knows no owners either.
+    """
+    active = [member for member in snapshot.members if member.state is MemberState.ACTIVE]
+    names = [name for name, members in found.items() if members]
+    slots = h64_many(member.slot for member in active)
+    texts = names if level is Level.EXACT else [point_of(name, found[name][0].slot) for name in names]
+    order = np.argsort(~scores(h64_many(texts), slots), axis=1, kind="stable").tolist()
+    taken = 1 if level is Level.ENVOY else None
+    return {
+        name: [active[i] for i in row if active[i] not in found[name][:taken]]
+        for name, row in zip(names, order, strict=True)
+    }
 
 
 def ring_points(pool: Sequence[int], names: Sequence[str], adapters: Sequence[str], points: int) -> tuple[Ints, Ints]:

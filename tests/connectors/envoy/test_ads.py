@@ -8,9 +8,10 @@ from envoy.config.route.v3.route_components_pb2 import VirtualHost
 from envoy.service.discovery.v3 import discovery_pb2
 
 from autoscaler.connectors.envoy.ads import ASSIGNMENT, CLUSTER, ENDPOINT, HOST, ORDER, ROUTES, Peer, Resource
+from autoscaler.connectors.envoy.clusters import ASSIGNMENTS
 from autoscaler.connectors.envoy.resources import Mode
-from autoscaler.connectors.envoy.xds import ASSIGNMENTS, Cut, domain_of
-from autoscaler.ring.snapshot import Choice, Member, RingSnapshot
+from autoscaler.connectors.envoy.xds import Cut, domain_of
+from autoscaler.ring.snapshot import Choice, Member, Overflow, RingSnapshot
 
 NAMES = tuple(f"a{i}" for i in range(40))
 Request = discovery_pb2.DeltaDiscoveryRequest
@@ -78,6 +79,19 @@ def test_another_first_owner_changes_only_the_route() -> None:
     responses = told(peer, cut.resources(after, frozenset(), Mode.RING), 2)
     sent = {x.name for r in responses if r.type_url == HOST for x in r.resources}
     assert sent == {f"fleet/{domain_of('a0')}"}
+
+
+def test_where_any_replica_may_serve_a_move_sends_one_route() -> None:
+    cut = Cut()
+    few = {"warm": ("a0", "a1"), "overflow": Overflow.ANY}
+    peer = asking(cut.resources(ring(exceptions={"a0": ("s0000", "s0001")}, **few), frozenset(), Mode.RING))
+    peer.sent_bytes = 0
+    after = ring(exceptions={"a0": ("s0002", "s0001")}, **few)
+    (response,) = told(peer, cut.resources(after, frozenset(), Mode.RING), 2)
+    assert [x.name for x in response.resources] == [f"fleet/{domain_of('a0')}"]
+    assert peer.sent_bytes < 800
+    second = ring(exceptions={"a0": ("s0002", "s0003")}, **few)
+    assert told(peer, cut.resources(second, frozenset(), Mode.RING), 3) == [], "a second owner is nothing to Envoy"
 
 
 def test_with_least_requests_a_move_changes_no_route() -> None:

@@ -1,28 +1,31 @@
 """What is written for Envoy, before any Envoy reads it."""
 
 import json
+import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.connectors.envoy.preference import _host_of, _ring, preference_key
+from autoscaler.connectors.envoy.clusters import balance_percent, clusters
+from autoscaler.connectors.envoy.preference import WHOLE_RING_SIZE, _host_of, _ring, point_of, preference_key
 from autoscaler.connectors.envoy.resources import (
     UNKNOWN_NAME,
     Mode,
-    balance_percent,
     candidates,
-    clusters,
     endpoints,
     files_in,
     routes,
     spread_names,
     subset_names,
 )
+from autoscaler.ring.hashing import h64
 from autoscaler.ring.owners import Ring
 from autoscaler.ring.snapshot import Choice, HotGroup, Member, MemberState, Overflow, RingSnapshot, Unknown
 
@@ -35,9 +38,11 @@ def snapshot(replicas: int = 8, **changes: Any) -> RingSnapshot:
     return replace(ring, **changes)
 
 
-def hosts(assignment: str, ring: RingSnapshot, known: Iterable[str] = ()) -> dict[str, tuple[int, str, dict[str, Any]]]:
+def hosts(
+    assignment: str, ring: RingSnapshot, known: Iterable[str] = (), before: RingSnapshot | None = None
+) -> dict[str, tuple[int, str, dict[str, Any]]]:
     """Address -> (priority, health, metadata)."""
-    written = endpoints(assignment, ring, candidates(ring, subset_names(ring, known)))
+    written = endpoints(assignment, ring, candidates(ring, subset_names(ring, known)), before)
     found = {}
     for level in written["endpoints"]:
         for host in level["lb_endpoints"]:
@@ -47,10 +52,12 @@ def hosts(assignment: str, ring: RingSnapshot, known: Iterable[str] = ()) -> dic
     return found
 
 
-def owned(assignment: str, ring: RingSnapshot, known: Iterable[str] = ()) -> dict[str, set[str]]:
+def owned(
+    assignment: str, ring: RingSnapshot, known: Iterable[str] = (), before: RingSnapshot | None = None
+) -> dict[str, set[str]]:
     """Adapter -> addresses that list it."""
     found: dict[str, set[str]] = {}
-    for address, (_, _, metadata) in hosts(assignment, ring, known).items():
+    for address, (_, _, metadata) in hosts(assignment, ring, known, before).items():
         for name in metadata.get("adapter", ()):
             found.setdefault(name, set()).add(address)
     return found
@@ -79,10 +86,125 @@ def test_preferred_lists_the_owners_and_their_standbys() -> None:
     assert Counter(len(addresses) for addresses in owned("preferred", ring).values()) == {3: 40}
 
 
-def test_where_any_replica_may_overflow_two_more_are_listed() -> None:
-    assert Counter(len(addresses) for addresses in owned("preferred", snapshot(overflow=Overflow.ANY)).values()) == {
-        4: 40
+def whole(replicas: int = 8, **changes: Any) -> RingSnapshot:
+    return snapshot(replicas, overflow=Overflow.ANY, **changes)
+
+
+def envoy_ring(hash_keys: Iterable[str]) -> tuple[list[int], list[str]]:
+    """Points and hosts as Envoy's `RingHashLoadBalancer::Ring` builds them, its running sums in floating point too."""
+    keys = list(hash_keys)
+    weight = 1.0 / len(keys)
+    scale = math.ceil(weight * WHOLE_RING_SIZE) / weight
+    current, target, points = 0.0, 0.0, []
+    for key in keys:
+        target += scale * weight
+        i = 0
+        while current < target:
+            points.append((h64(f"{key}_{i}"), key))
+            i, current = i + 1, current + 1.0
+    points.sort()
+    return [point for point, _ in points], [key for _, key in points]
+
+
+def preferred_by(text: str, ring: tuple[list[int], list[str]]) -> str:
+    points, owners = ring
+    return owners[bisect_left(points, h64(text)) % len(points)]
+
+
+def texts(ring: RingSnapshot) -> dict[str, str]:
+    """Adapter -> the preference that its route adds."""
+    return {
+        name: route["request_headers_to_add"][0]["header"]["value"]
+        for name, route in table(ring).items()
+        if "request_headers_to_add" in route
     }
+
+
+def test_where_any_replica_may_serve_one_cluster_without_subsets_has_the_ring_s_own_bound() -> None:
+    made = {c["name"]: c for c in clusters(files_in(Path("/d")), whole(64, request_bound_percent=135), {})}
+    assert "lb_subset_config" not in made["whole"]
+    assert made["whole"]["lb_policy"] == "RING_HASH"
+    balance = made["whole"]["common_lb_config"]["consistent_hashing_lb_config"]
+    assert balance == {"hash_balance_factor": 135}, "64 members and two owners: with subsets it would be 100"
+    assert "lb_subset_config" in made["preferred"], "the names in no list are still a subset"
+
+
+def test_the_cluster_without_subsets_lists_warm_members_alone_and_no_adapters() -> None:
+    ring = whole(cold=(Member("c0", "10.0.1.0:8000"),), hot={"a1": HotGroup("h", (Member("h0", "10.0.2.0:8000"),))})
+    states = [MemberState.DRAINING, MemberState.VACANT] + [MemberState.ACTIVE] * 6
+    ring = replace(ring, members=tuple(replace(m, state=s) for m, s in zip(ring.members, states, strict=True)))
+    shown = hosts("whole", ring)
+    health = {"10.0.0.0:8000": "DRAINING"} | {f"10.0.0.{i}:8000": "HEALTHY" for i in range(2, 8)}
+    assert {at: state for at, (_, state, _) in shown.items()} == health
+    assert [metadata for _, _, metadata in shown.values()] == [{"hash_key": f"s000{i}"} for i in (0, 2, 3, 4, 5, 6, 7)]
+    assert owned("preferred", ring) == {}, "adapters in endpoints cost memory"
+    assert set(owned("least", ring)) == {"base"}
+    assert set(owned("hot", ring)) == {"a1"}
+
+
+@pytest.mark.parametrize(("replicas", "absent"), [(1, 0), (2, 1), (3, 0), (7, 6), (10, 3), (49, 20)])
+def test_every_route_prefers_its_first_owner_in_envoys_ring_whoever_else_is_there(replicas: int, absent: int) -> None:
+    ring = whole(replicas)
+    first = {name: owners.members[0].slot for name, owners in zip(NAMES, Ring(ring).owners_many(NAMES), strict=True)}
+    keys = [member.slot for member in ring.members]
+    everybody, fewer = envoy_ring(keys), envoy_ring(key for key in keys if key != f"s{absent:04d}" or len(keys) == 1)
+    shown = texts(ring)
+    assert {name: preferred_by(text, everybody) for name, text in shown.items()} == first
+    stay = [name for name in NAMES if first[name] in set(fewer[1])]
+    assert [preferred_by(shown[name], fewer) for name in stay] == [first[name] for name in stay]
+
+
+def test_a_thousand_hosts_still_have_the_points_that_routes_name() -> None:
+    keys = [f"s{i:04d}" for i in range(1000)]
+    ring = envoy_ring(keys)
+    assert all(preferred_by(point_of(f"a{i}", key), ring) == key for i, key in enumerate(keys))
+
+
+def test_adapters_of_one_owner_differ_in_the_order_of_the_others() -> None:
+    assert len({point_of(f"a{i}", "s0000") for i in range(200)}) == 16
+
+
+def test_a_member_that_leaves_changes_only_the_routes_that_preferred_it() -> None:
+    ring = whole()
+    before = texts(ring)
+    gone = replace(ring, members=ring.members[1:])
+    after = texts(gone)
+    assert {name for name in NAMES if before[name] != after[name]} == {
+        name for name in NAMES if Ring(ring).owners(name).members[0].slot == "s0000"
+    }
+
+
+def test_names_in_no_list_stay_with_the_cold_pool_where_there_is_one() -> None:
+    def cluster(ring: RingSnapshot, name: str) -> str:
+        return str(table(ring, known=("cold-one",))[name]["route"]["cluster"])
+
+    cold = Member("c0", "10.0.1.0:8000")
+    for name in ("cold-one", UNKNOWN_NAME):
+        assert cluster(whole(cold=(cold,)), name) == "preferred"
+        assert cluster(whole(cold=(replace(cold, state=MemberState.DRAINING),)), name) == "whole"
+        assert cluster(whole(cold=()), name) == cluster(whole(), name) == "whole"
+        assert cluster(snapshot(cold=(cold,)), name) == "preferred"
+    assert cluster(whole(cold=(cold,)), "a0") == "whole"
+    pool = {at for at, (_, _, metadata) in hosts("preferred", whole(cold=(cold,))).items() if "pool" in metadata}
+    assert pool == {"10.0.1.0:8000"}
+
+
+def test_a_busy_exception_keeps_its_owners_by_least_requests() -> None:
+    ring = whole(exceptions={"a0": ("s0002", "s0005", "s0007")})
+    assert table(ring)["a0"]["route"]["cluster"] == "least"
+    assert owned("least", ring)["a0"] == {"10.0.0.2:8000", "10.0.0.5:8000", "10.0.0.7:8000"}
+
+
+def test_a_name_that_changes_its_cluster_is_listed_in_both_until_its_route_has() -> None:
+    least, standbys = snapshot(choice=Choice.LEAST), snapshot(overflow=Overflow.STANDBYS, standby_count=1)
+    busy = replace(standbys, exceptions={"a0": ("s0002", "s0005")})
+    hot = replace(standbys, hot={"a1": HotGroup("h", (Member("h0", "10.0.2.0:8000"),))})
+    assert set(owned("preferred", whole(), before=standbys)) == set(NAMES)
+    assert set(owned("preferred", least, before=standbys)) == set(NAMES)
+    assert set(owned("least", whole(), before=least)) == {*NAMES, "base"}
+    assert set(owned("least", standbys, before=busy)) == {"a0", "base"}
+    assert owned("hot", standbys, before=hot) == {"a1": owned("preferred", standbys)["a1"]}
+    assert owned("preferred", whole(), before=whole()) == {}, "one epoch later they are gone"
 
 
 def test_a_ring_of_every_name_lists_the_names_that_are_known() -> None:
@@ -149,12 +271,12 @@ def test_the_bound_is_brought_as_near_as_envoy_allows() -> None:
     assert balance_percent(snapshot(3), every) == 125, "three candidates of three: Envoy's bound is the ring's"
     few = candidates(snapshot(64), NAMES)
     assert balance_percent(snapshot(64), few) == 100, "two candidates of 64: 3.9 is wanted, 100 is the least it takes"
-    names = [cluster["name"] for cluster in clusters(files_in(Path("/d")), 125)]
-    assert names == ["preferred", "least", "hot", "all", "spray"]
+    names = [cluster["name"] for cluster in clusters(files_in(Path("/d")), snapshot(), {})]
+    assert names == ["preferred", "whole", "least", "hot", "all", "spray"]
 
 
 def test_panic_never_sends_to_replicas_that_are_out() -> None:
-    for cluster in clusters(files_in(Path("/d")), 125):
+    for cluster in clusters(files_in(Path("/d")), snapshot(), {}):
         assert cluster["common_lb_config"]["healthy_panic_threshold"] == {"value": 0}
 
 

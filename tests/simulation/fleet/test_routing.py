@@ -115,6 +115,44 @@ def test_envoy_leaves_its_preferred_owner_only_at_the_bound_of_its_subset() -> N
     assert routed(table, busy, 0) == second
 
 
+def test_where_any_engine_may_serve_envoy_leaves_the_first_owner_at_the_ring_s_own_bound() -> None:
+    told = snapshot(Choice.PREFERRED, Overflow.ANY, {"adapter-3": ("s0001", "s0004", "s0002")})
+    table = tables.by_snapshot(told, {f"r{i}": i for i in range(5)}, ADAPTERS, Level.ENVOY)
+    assert table.rule[b.BOUND_PERCENT] == 125
+    first, *others = table.candidate[0].tolist()
+    assert first == int(Ring(told).owners("adapter-0").members[0].replica.removeprefix("r"))
+    assert sorted([first, *others]) == [0, 1, 2, 3, 4], "all of them may take what is over"
+    # 21 with this one, a quarter more, over five: 5.4, and so 6 may be in flight where one more comes.
+    busy = [3, 3, 3, 3, 3]
+    busy[first] = 6
+    busy[others[3]] = 5
+    assert routed(table, busy, 0) == first
+    busy[first] = 7
+    assert routed(table, busy, 0) == others[0]
+    assert table.cluster[3] == b.LEAST, "the ring spread it over three owners"
+    assert sorted(table.candidate[3, : table.listed[3]].tolist()) == [1, 2, 4]
+
+
+def test_the_order_of_the_others_differs_between_adapters_of_one_first_owner() -> None:
+    names = [f"adapter-{i}" for i in range(60)]
+    table = tables.by_snapshot(
+        snapshot(Choice.PREFERRED, Overflow.ANY, {}), {f"r{i}": i for i in range(5)}, names, Level.ENVOY
+    )
+    orders = {tuple(row[1:]) for row in table.candidate.tolist() if row[0] == 0}
+    assert len(orders) > 3, orders
+
+
+def test_the_cold_pool_counts_its_own_requests_where_any_warm_engine_may_serve() -> None:
+    told = RingSnapshot(
+        "f", 1, "2026-01-01T00:00:00Z", 2,
+        tuple(Member(f"r{i}", f"r{i}:8000", MemberState.ACTIVE, f"s000{i}") for i in range(2)), warm=("adapter-0",),
+        cold=(Member("r2", "r2:8000", MemberState.ACTIVE),), overflow=Overflow.ANY,
+    )  # fmt: skip
+    table = tables.by_snapshot(told, {f"r{i}": i for i in range(3)}, ADAPTERS, Level.ENVOY)
+    assert routed(table, [0, 0, 0], 5, cluster=b.COLD) == 2
+    assert table.cluster.tolist() == [b.BOUNDED] + [b.COLD] * 5
+
+
 def test_where_every_adapter_fits_everywhere_envoy_takes_the_less_busy_owner() -> None:
     told = snapshot(Choice.LEAST, Overflow.OWNERS, {})
     table = tables.by_snapshot(told, {f"r{i}": i for i in range(5)}, ADAPTERS, Level.ENVOY)

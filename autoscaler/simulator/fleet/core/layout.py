@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 
 # Clusters of one router. Envoy counts requests in flight per cluster: one does not see what another sends.
-BOUNDED, LEAST, HOT = range(3)
-CLUSTERS = 3
+BOUNDED, LEAST, HOT, COLD = range(4)
+CLUSTERS = 4
 
 # Columns of `open` (int64): one row per request that is anywhere in the fleet; row 0 heads the list of free rows.
 O_ARRIVED, O_ADAPTER, O_ENGINE, O_ROUTER, O_CLUSTER, O_PROMPT, O_OUTPUT, O_FIRST, O_NEXT, O_STATE = range(10)
