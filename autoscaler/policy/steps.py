@@ -200,10 +200,10 @@ class Scaling:
         "Time to first token above which a group grows; `auto`: `slo.ttft`.",
     )
     utilisation_ratio: float = key(
-        Number(0, 1, above=True),
+        Number(0, 1.5, above=True),
         0.9,
-        "Share of measured capacity that forecast demand may fill, until it was seen from which load on first tokens are "
-        "late.",
+        "Share of measured capacity that forecast demand may fill, until it was seen from which load on first tokens "
+        "are late. Above 1 where what was learnt is too careful.",
         name="utilisation",
         effect="how full replicas are planned; higher: fewer replicas, less room for bursts",
     )
