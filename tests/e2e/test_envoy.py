@@ -90,6 +90,8 @@ async def test_where_any_replica_may_serve_a_calm_adapter_stays_with_its_first_o
         assert first["a01"] == "r0"
         assert {name: dict(served[name]) for name in names[1:]} == {name: {first[name]: 3} for name in names[1:]}
         assert set(served["a00"]) <= {"r3", "r1"}, "its load made it an exception: either owner"
+        assert {await bench.ask("a00") for _ in range(60)} == {200}
+        assert set((await bench.hits())["a00"]) == {"r3", "r1"}, "by lot: not to one of them 60 times"
         assert set(served["cold-one"]) == set(served[UNKNOWN_NAME]) == {cold}, (
             "names in no list stay with the cold group"
         )

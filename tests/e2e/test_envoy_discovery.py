@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +160,9 @@ async def test_another_bound_is_in_force_at_once_and_costs_no_request(tmp_path: 
         for epoch, (overflow, percent) in enumerate(
             [(Overflow.ANY, 150), (Overflow.ANY, 110), (Overflow.OWNERS, 300), (Overflow.OWNERS, 400)], 2
         ):
-            ring = bench.snapshot(epoch, list(bench.engines), overflow=overflow, request_bound_percent=percent)
-            await bench.publish(ring)
+            busy = {"a00": ("s0000", "s0001")}
+            told = bench.snapshot(epoch, list(bench.engines), exceptions=busy, request_bound_percent=percent)
+            await bench.publish(replace(told, overflow=overflow))
             await asyncio.sleep(0.1)
         stop.set()
         statuses = await load

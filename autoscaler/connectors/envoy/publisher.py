@@ -23,9 +23,9 @@ from autoscaler.connectors.envoy.resources import (
     endpoints,
     endpoints_file,
     files_in,
+    least_names,
     response,
     routes,
-    spread_names,
     subset_names,
     traffic_clusters,
 )
@@ -166,7 +166,7 @@ class EnvoyFilePublisher:
         targets = traffic_clusters(snapshot, self._mode)
         if self._written is not None:
             new = [target for target in targets if target not in self._written.targets]
-            if not spread_names(snapshot) <= spread_names(self._written.snapshot):
+            if not least_names(snapshot) <= least_names(self._written.snapshot):
                 new.append(LEAST)
             for target in new:
                 await self._wait_for(target, version)

@@ -60,7 +60,7 @@ class Cut:
     def __init__(self) -> None:
         self._before: dict[tuple[str, str], tuple[object, Resource]] = {}
         self._now: dict[tuple[str, str], tuple[object, Resource]] = {}
-        self._hosts: dict[tuple[str, bool], Any] = {}
+        self._hosts: dict[tuple[str, bool, int], Any] = {}
         self._shown: RingSnapshot | None = None
 
     def resources(
@@ -110,7 +110,8 @@ class Cut:
         cluster, preferred = target
         domain = domain_of(name)
         route = named_route(name, cluster, preferred)
-        example = cluster, "request_headers_to_add" in route
+        shares = route["route"].get("weighted_clusters", {"clusters": [route]})["clusters"]
+        example = cluster, "request_headers_to_add" in shares[0], len(shares)
         made = route_components_pb2.VirtualHost()
         if example not in self._hosts:
             json_format.ParseDict(virtual_host("", "", [route]), made)
@@ -118,10 +119,9 @@ class Cut:
         made = route_components_pb2.VirtualHost()
         made.CopyFrom(self._hosts[example])
         made.name, made.domains[0], made.routes[0].name = f"{TABLE}/{domain}", domain, name
-        for shown, wanted in zip(
-            made.routes[0].request_headers_to_add, route.get("request_headers_to_add", ()), strict=True
-        ):
-            shown.header.value = wanted["header"]["value"]
+        for shown, wanted in zip(made.routes[0].route.weighted_clusters.clusters or made.routes, shares, strict=True):
+            for header in wanted.get("request_headers_to_add", ()):
+                shown.request_headers_to_add[0].header.value = header["header"]["value"]
         return bytes(made.SerializeToString(deterministic=True))
 
 

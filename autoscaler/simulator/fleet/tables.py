@@ -86,10 +86,11 @@ def by_snapshot(snapshot: RingSnapshot, place_of: Mapping[str, int], adapters: S
             members, kind, where = (group or members), b.AMONG, b.HOT
         elif not least and level is Level.EXACT:
             kind, members = b.EXACT_BOUND, (*members, *others.get(name, ()))
+        elif whole and members:
+            mine = members if name in spread else members[:1]
+            members, kind, own = _dealt(mine, others[name]), b.ENVOY_SHARED, len(mine)
         elif name in spread:
             members, kind, where = members[: len(snapshot.exceptions[name])], b.AMONG, b.LEAST
-        elif whole and members:
-            members = (members[0], *others[name])
         elif whole and cold:
             where = b.COLD
         places = _places(members, place_of)
@@ -126,6 +127,14 @@ def _others(snapshot: RingSnapshot, found: Mapping[str, Sequence[Member]], level
         name: [active[i] for i in row if active[i] not in found[name][:taken]]
         for name, row in zip(names, order, strict=True)
     }
+
+
+def _dealt(owners: Sequence[Member], others: Sequence[Member]) -> list[Member]:
+    """Everybody in one order, an owner at each (all // owners)th place: what one cannot take goes on from there."""
+    rest = iter([member for member in others if member not in owners])
+    stride = (1 + len(others)) // len(owners)
+    led = {turn * stride: owner for turn, owner in enumerate(owners)}
+    return [led.get(i) or next(rest) for i in range(1 + len(others))]
 
 
 def ring_points(pool: Sequence[int], names: Sequence[str], adapters: Sequence[str], points: int) -> tuple[Ints, Ints]:

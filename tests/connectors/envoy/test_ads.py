@@ -94,6 +94,16 @@ def test_where_any_replica_may_serve_a_move_sends_one_route() -> None:
     assert told(peer, cut.resources(second, frozenset(), Mode.RING), 3) == [], "a second owner is nothing to Envoy"
 
 
+def test_the_route_of_a_busy_exception_names_each_of_its_owners() -> None:
+    busy = {"a0": ("s0000", "s0001"), "a1": ("s0004", "s0005")}
+    hosts = Cut().resources(ring(exceptions=busy, overflow=Overflow.ANY), frozenset(), Mode.RING)[HOST]
+    for name, slots in busy.items():
+        route = VirtualHost.FromString(hosts[f"fleet/{domain_of(name)}"].body).routes[0]
+        shares = route.route.weighted_clusters.clusters
+        told = [(s.name, s.request_headers_to_add[0].header.value.partition("_")[0]) for s in shares]
+        assert told == [("whole", slot) for slot in slots]
+
+
 def test_with_least_requests_a_move_changes_no_route() -> None:
     cut = Cut()
     before = ring(exceptions={"a0": ("s0000", "s0001")}, choice=Choice.LEAST)

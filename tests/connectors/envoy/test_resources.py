@@ -111,13 +111,15 @@ def preferred_by(text: str, ring: tuple[list[int], list[str]]) -> str:
     return owners[bisect_left(points, h64(text)) % len(points)]
 
 
+def preference(added: dict[str, Any]) -> str:
+    """What a route, or a share of it, adds."""
+    (header,) = added["request_headers_to_add"]
+    return str(header["header"]["value"])
+
+
 def texts(ring: RingSnapshot) -> dict[str, str]:
-    """Adapter -> the preference that its route adds."""
-    return {
-        name: route["request_headers_to_add"][0]["header"]["value"]
-        for name, route in table(ring).items()
-        if "request_headers_to_add" in route
-    }
+    """Adapter -> the one preference that its route adds."""
+    return {name: preference(route) for name, route in table(ring).items() if "request_headers_to_add" in route}
 
 
 def test_where_any_replica_may_serve_one_cluster_without_subsets_has_the_ring_s_own_bound() -> None:
@@ -189,10 +191,18 @@ def test_names_in_no_list_stay_with_the_cold_pool_where_there_is_one() -> None:
     assert pool == {"10.0.1.0:8000"}
 
 
-def test_a_busy_exception_keeps_its_owners_by_least_requests() -> None:
-    ring = whole(exceptions={"a0": ("s0002", "s0005", "s0007")})
-    assert table(ring)["a0"]["route"]["cluster"] == "least"
-    assert owned("least", ring)["a0"] == {"10.0.0.2:8000", "10.0.0.5:8000", "10.0.0.7:8000"}
+def test_a_busy_exception_prefers_each_of_its_owners_in_equal_shares() -> None:
+    owners = ("s0002", "s0005", "s0007")
+    ring = whole(exceptions={"a0": owners})
+    route = table(ring)["a0"]["route"]
+    shares = route["weighted_clusters"]["clusters"]
+    assert [(share["name"], share["weight"]) for share in shares] == [("whole", 1)] * 3
+    everybody = envoy_ring(member.slot for member in ring.members)
+    assert tuple(preferred_by(preference(share), everybody) for share in shares) == owners
+    assert "cluster" not in route, "one of the two is all that Envoy takes"
+    assert set(owned("least", ring)) == {"base"}
+    with_subsets = table(replace(ring, overflow=Overflow.OWNERS))["a0"]["route"]
+    assert with_subsets["cluster"] == "least", "where the bound is loose"
 
 
 def test_a_name_that_changes_its_cluster_is_listed_in_both_until_its_route_has() -> None:
@@ -203,6 +213,7 @@ def test_a_name_that_changes_its_cluster_is_listed_in_both_until_its_route_has()
     assert set(owned("preferred", least, before=standbys)) == set(NAMES)
     assert set(owned("least", whole(), before=least)) == {*NAMES, "base"}
     assert set(owned("least", standbys, before=busy)) == {"a0", "base"}
+    assert set(owned("least", replace(busy, overflow=Overflow.ANY), before=busy)) == {"a0", "base"}
     assert owned("hot", standbys, before=hot) == {"a1": owned("preferred", standbys)["a1"]}
     assert owned("preferred", whole(), before=whole()) == {}, "one epoch later they are gone"
 

@@ -129,8 +129,14 @@ def test_where_any_engine_may_serve_envoy_leaves_the_first_owner_at_the_ring_s_o
     assert routed(table, busy, 0) == first
     busy[first] = 7
     assert routed(table, busy, 0) == others[0]
-    assert table.cluster[3] == b.LEAST, "the ring spread it over three owners"
-    assert sorted(table.candidate[3, : table.listed[3]].tolist()) == [1, 2, 4]
+
+
+def test_where_any_engine_may_serve_envoy_draws_among_the_owners_of_a_busy_adapter() -> None:
+    told = snapshot(Choice.PREFERRED, Overflow.ANY, {"adapter-3": ("s0001", "s0004", "s0002")})
+    table = tables.by_snapshot(told, {f"r{i}": i for i in range(5)}, ADAPTERS, Level.ENVOY)
+    assert {routed(table, [3] * 5, 3, seed=seed) for seed in range(20)} == {1, 2, 4}
+    assert {routed(table, [0, 9, 9, 0, 9], 3, seed=seed) for seed in range(20)} <= {0, 3}
+    assert sorted(table.candidate[3].tolist()) == [0, 1, 2, 3, 4]
 
 
 def test_the_order_of_the_others_differs_between_adapters_of_one_first_owner() -> None:

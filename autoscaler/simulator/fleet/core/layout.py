@@ -79,7 +79,7 @@ class FleetState(NamedTuple):
 ROUND_ROBIN, LEAST_REQUESTS, HASH_RING, SCORED, CANDIDATES = range(5)
 
 # Modes of an adapter in a table of kind CANDIDATES.
-AMONG, ENVOY_BOUND, EXACT_BOUND, POOL = range(4)
+AMONG, ENVOY_BOUND, EXACT_BOUND, POOL, ENVOY_SHARED = range(5)
 
 # Places of `rule` (int64).
 KIND, CHOICES, BOUND_PERCENT, FLOOR, POOL_MODE = range(5)

@@ -46,6 +46,10 @@ def _by_mode(f: FleetState, table: Table, router: int, adapter: int) -> tuple[in
         return _least(f, mine, count, table.rule[b.CHOICES], router, cluster), cluster
     if mode == b.ENVOY_BOUND:
         return _within_bound(f, table, mine, count, 0, router, cluster), cluster
+    if mode == b.ENVOY_SHARED:
+        owners = table.owners[adapter]
+        first = draw(f, owners) * (count // owners)
+        return _within_bound(f, table, mine, count, first, router, cluster), cluster
     return _exact(f, table, mine, table.owners[adapter], count, router), cluster
 
 
