@@ -201,7 +201,7 @@ class Scaling:
     )
     utilisation_ratio: float = key(
         Number(0, 1.5, above=True),
-        0.9,
+        0.85,
         "Share of measured capacity that forecast demand may fill, until it was seen from which load on first tokens "
         "are late. Above 1 where what was learnt is too careful.",
         name="utilisation",
