@@ -22,17 +22,17 @@ from autoscaler.connectors.envoy.resources import Mode
 from autoscaler.connectors.envoy.xds import Cut
 from autoscaler.ring.codec import encode
 from autoscaler.ring.owners import Ring
-from autoscaler.ring.snapshot import Choice, Member, RingSnapshot
+from autoscaler.ring.snapshot import Choice, Member, Overflow, RingSnapshot
 
 
-def snapshot(adapters: int, slots: int, choice: Choice) -> RingSnapshot:
+def snapshot(adapters: int, slots: int, choice: Choice, overflow: Overflow) -> RingSnapshot:
     """A ring by the pure hash, two owners each."""
     members = tuple(
         Member(f"warm-{i}", f"10.{i // 65536}.{i // 256 % 256}.{i % 256}:8000", slot=f"s{i:04d}") for i in range(slots)
     )
     names = tuple(f"adapter-{i:06d}" for i in range(adapters))
     return RingSnapshot(
-        "fleet", 1, "2026-01-01T00:00:00Z", 2, members, warm=names, choice=choice, base_models=("base",)
+        "fleet", 1, "2026-01-01T00:00:00Z", 2, members, choice, overflow=overflow, warm=names, base_models=("base",)
     )
 
 
@@ -147,12 +147,13 @@ def main() -> None:
     parser.add_argument("--adapters", type=int, default=100_000)
     parser.add_argument("--slots", type=int, default=512)
     parser.add_argument("--choice", type=Choice, choices=list(Choice), default=Choice.LEAST)
+    parser.add_argument("--overflow", type=Overflow, choices=list(Overflow), default=Overflow.OWNERS)
     parser.add_argument("--moves", type=int, default=5)
     parser.add_argument("--envoy", action="store_true", help="measure a real Envoy too")
     parser.add_argument("--no-files", action="store_true", help="leave out the comparison with files")
     parser.add_argument("--json", action="store_true", help="print one JSON object last")
     arguments = parser.parse_args()
-    ring = snapshot(arguments.adapters, arguments.slots, arguments.choice)
+    ring = snapshot(arguments.adapters, arguments.slots, arguments.choice, arguments.overflow)
     found: dict[str, Any] = {"adapters": arguments.adapters, "slots": arguments.slots, "delta": measure(ring)}
     if not arguments.no_files:
         found["files"] = files(ring)
