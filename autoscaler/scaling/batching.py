@@ -31,7 +31,7 @@ NOISE = 0.1  # of running requests over a group, as gauges show them in one tick
 class Level:
     """Means of one replica at about one load; `ticks`: how much is behind them, at most `MOST_TICKS`.
 
-    `late`: share of first tokens beyond the target, with `late_ticks` of its own: not every tick tells it.
+    `late`: mean lateness of first tokens (`lateness`), with `late_ticks` of its own: not every tick tells it.
     """
 
     octave: int

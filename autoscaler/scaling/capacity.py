@@ -3,6 +3,7 @@ tokens per second at the targets do not."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from autoscaler.domain.fleet import Replica, ReplicaState
 from autoscaler.domain.signals import Fresh, Missing, Signal, value_or
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.scaling.batching import carried, resized, seen_at
-from autoscaler.scaling.lateness import in_time, late_share
+from autoscaler.scaling.lateness import in_time, lateness
 from autoscaler.scaling.memory import CapacityMemory, ScalingMemory
 from autoscaler.scaling.readings import capacity_waiting, tokens_per_s
 
@@ -61,7 +62,7 @@ def capacity_of(memory: ScalingMemory, policy: FleetPolicy, group: str) -> Capac
 def _carried(learnt: CapacityMemory) -> Capacity:
     """What compute carries, late or not."""
     proven = learnt.proven_tokens_per_s
-    fitted = learnt.fitted_tokens_per_s or None
+    fitted = learnt.fitted_tokens_per_s if learnt.fitted_tokens_per_s > 0 else None
     measured = None if learnt.samples < MEASURED_FROM else learnt.tokens_per_s
     if fitted is not None and (measured is None or fitted <= measured or not _alike(learnt)):
         return Capacity(Fresh(fitted), proven, "fitted")
@@ -80,7 +81,9 @@ def _within_slo(capacity: Capacity, learnt: CapacityMemory, policy: FleetPolicy)
     usable = capacity.tokens_per_s.value * utilisation
     proven, most = in_time(learnt.levels, policy.slo.objective_ratio)
     wanted = max(min(usable, most), min(proven, most))
-    return capacity if wanted == usable else replace(capacity, tokens_per_s=Fresh(wanted / utilisation), source=IN_TIME)
+    if wanted == usable or not 0.0 < wanted < math.inf:
+        return capacity
+    return replace(capacity, tokens_per_s=Fresh(wanted / utilisation), source=IN_TIME)
 
 
 def _knows(memory: CapacityMemory) -> bool:
@@ -117,10 +120,9 @@ def learn(
     lasting = since_s is not None and now_s - since_s >= policy.signals.window_s
     fade = 0.5 ** ((now_s - memory.at_s) / PROVEN_HALF_LIFE_S) if memory.at_s else 1.0
     proven = max(memory.proven_tokens_per_s * fade, sum(calm) / len(calm) if calm else 0.0)
-    timed = (
-        [known[n] for n in known if cause[n] is not Cause.THRASH] if _settled(memory, len(ready), policy, now_s) else []
-    )
-    memory = _fitted(memory, len(ready), able, list(known.values()), _late(timed), now_s)
+    timed = [s.ttft_p99_s for n, s in known.items() if s.ttft_p99_s is not None and cause[n] is not Cause.THRASH]
+    late = lateness(timed, _target_s(policy)) if _settled(memory, len(ready), policy, now_s) else None
+    memory = _fitted(memory, len(ready), able, list(known.values()), late, now_s)
     memory = replace(memory, proven_tokens_per_s=proven, queued_since_s=since_s, at_s=now_s)
     samples = near + (queued if lasting else [])
     if not samples:
@@ -135,11 +137,6 @@ def learn(
 def _settled(memory: CapacityMemory, ready: int, policy: FleetPolicy, now_s: float) -> bool:
     """Whether the group has had its size for two windows: adapters that load after a change delay at any load."""
     return ready == memory.replicas and now_s - memory.resized_s >= 2.0 * policy.signals.window_s
-
-
-def _late(seen: Sequence[Seen]) -> float | None:
-    shares = [s.late for s in seen if s.late is not None]
-    return sum(shares) / len(shares) if shares else None
 
 
 def _fitted(
@@ -165,13 +162,17 @@ def _fitted(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One replica at one tick: throughput, batch, KV use and queue over their targets, late share of first tokens."""
+    """One replica at one tick: throughput, batch, KV use and queue over their targets, p99 to the first token."""
 
     tokens_per_s: float
     running: float
     kv: float
     queue: float
-    late: float | None
+    ttft_p99_s: float | None
+
+
+def _target_s(policy: FleetPolicy) -> float:
+    return policy.slo.ttft_s if policy.scaling.ttft_s is None else policy.scaling.ttft_s
 
 
 SICK = (Cause.BAD_REPLICA, Cause.SLOW_ADAPTER_STORE)
@@ -188,12 +189,11 @@ def _seen(replica: Replica, policy: FleetPolicy) -> Seen | None:
     if not tokens or waiting is None or not isinstance(signals.kv_usage_ratio, Fresh):
         return None
     running = value_or(signals.running, 0.0)
-    target_s = policy.slo.ttft_s if scaling.ttft_s is None else scaling.ttft_s
-    late = late_share(signals.ttft_p99_s.value, target_s) if isinstance(signals.ttft_p99_s, Fresh) else None
+    p99_s = signals.ttft_p99_s.value if isinstance(signals.ttft_p99_s, Fresh) else None
     return Seen(
         tokens,
         running,
         signals.kv_usage_ratio.value / scaling.kv_usage_ratio,
         waiting / scaling.queue_per_replica,
-        late,
+        p99_s,
     )
