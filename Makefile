@@ -21,7 +21,7 @@ $(STAMP): requirements.lock pyproject.toml
 
 lock: ## resolve pyproject.toml anew into requirements.lock (names, versions, hashes; no addresses)
 	$(PYTHON) -m venv .cache/lock && .cache/lock/bin/pip install --quiet uv
-	.cache/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --no-emit-package lora-autoscaler pyproject.toml -o requirements.lock
+	.cache/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-annotate --no-header --no-emit-package lora-autoscaler pyproject.toml -o requirements.lock
 
 demo: setup ## the main job on this machine: a fleet suffers, then the controller cures it
 	$(BIN)/lora-autoscaler demo $(ARGS)

@@ -82,11 +82,6 @@ class Ring:
         order = np.argsort(~scores(h64_many([adapter]), self._slot_hashes)[0], kind="stable")
         return [self._ranked[i] for i in order.tolist()]
 
-    def ranked_many(self, adapters: Sequence[str], depth: int) -> Iterable[list[Member]]:
-        """The first `depth` of `ranked` for each name, in order."""
-        top, _ = top_ranked(h64_many(adapters), self._slot_hashes, depth)
-        return ([self._ranked[i] for i in row] for row in top.tolist())
-
     def owners(self, adapter: str, *, skip_hot: bool = False) -> Owners:
         """The owners of one name by rules 1 to 6. `skip_hot` leaves out rule 1: its dedicated group is down or full."""
         group = None if skip_hot else self.snapshot.hot.get(adapter)
@@ -212,7 +207,8 @@ class Ring:
         `listed` is the number of slots that an exception lists: they are no standbys.
         """
         depth = max(self.snapshot.replication_factor, listed) + self._vacant + self.snapshot.standby_count + 1
-        return self.ranked_many(adapters, depth)
+        top, _ = top_ranked(h64_many(adapters), self._slot_hashes, depth)
+        return ([self._ranked[i] for i in row] for row in top.tolist())
 
 
 def _active(members: Iterable[Member]) -> tuple[Member, ...]:

@@ -120,8 +120,8 @@ def learn(
     lasting = since_s is not None and now_s - since_s >= policy.signals.window_s
     fade = 0.5 ** ((now_s - memory.at_s) / PROVEN_HALF_LIFE_S) if memory.at_s else 1.0
     proven = max(memory.proven_tokens_per_s * fade, sum(calm) / len(calm) if calm else 0.0)
-    timed = [s.ttft_p99_s for n, s in known.items() if s.ttft_p99_s is not None and cause[n] is not Cause.THRASH]
-    late = lateness(timed, _target_s(policy)) if _settled(memory, len(ready), policy, now_s) else None
+    timed = [s.ttft_p99_s for s in seen if s.ttft_p99_s is not None]
+    late = lateness(timed, ttft_target_s(policy)) if _settled(memory, len(ready), policy, now_s) else None
     memory = _fitted(memory, len(ready), able, list(known.values()), late, now_s)
     memory = replace(memory, proven_tokens_per_s=proven, queued_since_s=since_s, at_s=now_s)
     samples = near + (queued if lasting else [])
@@ -171,7 +171,8 @@ class Seen:
     ttft_p99_s: float | None
 
 
-def _target_s(policy: FleetPolicy) -> float:
+def ttft_target_s(policy: FleetPolicy) -> float:
+    """Time to first token above which a group grows, and above which one is late."""
     return policy.slo.ttft_s if policy.scaling.ttft_s is None else policy.scaling.ttft_s
 
 

@@ -9,7 +9,7 @@ from autoscaler.domain.diagnosis import Cause
 from autoscaler.domain.fleet import Group, Tier
 from autoscaler.domain.signals import Fresh, Missing, Signal
 from autoscaler.policy.model import FleetPolicy
-from autoscaler.scaling.capacity import Capacity
+from autoscaler.scaling.capacity import Capacity, ttft_target_s
 from autoscaler.scaling.memory import GroupMemory
 from autoscaler.scaling.readings import Readings
 from autoscaler.scaling.schedule import Bounds
@@ -90,8 +90,7 @@ class Scene:
     @property
     def ttft_target_s(self) -> float:
         """Time to first token above which the group grows."""
-        own = self.policy.scaling.ttft_s
-        return self.policy.slo.ttft_s if own is None else own
+        return ttft_target_s(self.policy)
 
     @property
     def slot_replicas(self) -> int:

@@ -116,7 +116,7 @@ def _peaks(peaks: Iterable[tuple[float, float]], load: float, now_s: float) -> t
 
 def say(memory: LoadMemory, by_forecast: float, lead_s: float) -> LoadMemory:
     """The memory with what everybody says now of the load `lead_s` from now."""
-    if upper(memory, lead_s) is None:
+    if not memory.samples:
         return memory
     at_s = memory.samples[-1][0] + lead_s
     if memory.said and memory.said[-1][0] >= at_s:
