@@ -146,4 +146,5 @@ class PeerFleet:
             active=float(total[b.IN_FLIGHT]),
             arrived=int(total[b.ARRIVED]),
             tokens_per_request=tokens,
+            heard=bool(heard or samples),
         )

@@ -21,6 +21,7 @@ class Seen:
         active: requests in flight in all, as routers count them; those that wait are among them.
         arrived: requests since the start, as frontends count them.
         tokens_per_request: mean of prompt and answer together, 0 before the first answer.
+        heard: whether Prometheus shows anything fresh. Who reads it keeps its count where it does not.
     """
 
     now_s: float
@@ -31,6 +32,7 @@ class Seen:
     active: float
     arrived: int
     tokens_per_request: float
+    heard: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ class Predictive:
     def decide(self, seen: Seen, memory: Remembered, bounds: Bounds) -> tuple[int, Remembered]:
         """Replicas to ask for."""
         kept = (*memory.samples[-2:], (seen.now_s, float(seen.arrived)))
+        if not seen.heard:
+            return seen.current, memory
         rates = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(kept) if b[0] > a[0]]
         if not rates or seen.tokens_per_request <= 0:
             return seen.current, replace(memory, samples=kept)
@@ -176,7 +180,12 @@ Scaler = QueueHpa | ActiveHpa | ActiveRequests | Predictive | Saturation
 def _hpa(
     total: float, target: float, stabilisation_s: float, seen: Seen, memory: Remembered, bounds: Bounds
 ) -> tuple[int, Remembered]:
-    """HPA: replicas that are not ready yet count as idle ones, so that a start is not answered twice."""
+    """HPA: replicas that are not ready yet count as idle ones, so that a start is not answered twice.
+
+    The count that it finds at first is its first recommendation, as there: it does not shrink before it knows anything.
+    """
+    if not seen.heard:
+        return seen.current, memory
     count = max(seen.current, 1)
     wanted = seen.current
     if seen.ready and abs(total / (target * seen.ready) - 1) > 0.1:
@@ -186,7 +195,8 @@ def _hpa(
             wanted = seen.current
     wanted = min(wanted, max(count + 4, 2 * count))
     wanted = bounds.hold(wanted)
-    kept = (*(r for r in memory.recommended if r[0] > seen.now_s - stabilisation_s), (seen.now_s, wanted))
+    known = memory.recommended or ((seen.now_s, seen.current),)
+    kept = (*(r for r in known if r[0] > seen.now_s - stabilisation_s), (seen.now_s, wanted))
     if wanted < seen.current:
         wanted = min(seen.current, max(count for _, count in kept))
     return wanted, replace(memory, recommended=kept)

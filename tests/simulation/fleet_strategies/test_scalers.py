@@ -1,5 +1,7 @@
 """Peers' scalers follow the rules of their originals."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoscaler.simulator.strategies.scalers import (
@@ -44,6 +46,17 @@ def test_the_hpa_grows_by_four_or_double_at_most_and_stays_in_bounds() -> None:
 
 def test_the_hpa_shrinks_to_the_highest_need_of_five_minutes() -> None:
     assert decide(QueueHpa(5.0), seen(0.0, waiting=5.0), seen(15.0), seen(299.0), seen(301.0)) == [4, 4, 4, 1]
+
+
+def test_the_hpa_does_not_shrink_before_it_has_seen_five_minutes() -> None:
+    assert decide(QueueHpa(5.0), seen(15.0), seen(30.0), seen(314.0), seen(316.0)) == [4, 4, 4, 1]
+
+
+@pytest.mark.parametrize("scaler", [QueueHpa(5.0), ActiveHpa(30.0), Predictive(1000.0, 0.9), Saturation()])
+def test_who_reads_prometheus_keeps_its_count_and_its_memory_while_it_shows_nothing(scaler: Scaler) -> None:
+    dark = replace(seen(1000.0), heard=False, waiting=(), kv_usage=())
+    before = Remembered(recommended=((0.0, 4),), samples=((900.0, 1.0), (960.0, 2.0)))
+    assert scaler.decide(dark, before, BOUNDS) == (4, before)
 
 
 def test_replicas_that_start_are_not_asked_for_twice() -> None:
