@@ -186,7 +186,8 @@ def _group(name: str, known: _Known) -> Explanation:
     leaving = [r for r, departure in known.plan.ring.departures.items() if departure.group == name]
     if leaving:
         facts.append(f"On their way out: {_listed(leaving)}.")
-    scaling = known.policy.scaling
+    scaling, group = known.policy.scaling, known.seen.groups.get(name)
+    utilisation = known.policy.utilisation(group.tier if group is not None else Tier.WARM)
     return Explanation(
         f"group/{name}",
         f"{name} has {d.ready} of {d.current} replicas ready and {verb} {d.desired}: {d.reason.value}.",
@@ -195,7 +196,7 @@ def _group(name: str, known: _Known) -> Explanation:
         (
             f"More: above {scaling.queue_per_replica:g} waiting a replica (less those that wait for an adapter slot), "
             f"KV use above {scaling.kv_usage_ratio:.0%}, TTFT above its target, or forecast demand above "
-            f"{scaling.utilisation_ratio:.0%} of capacity.",
+            f"{utilisation:.0%} of capacity.",
             f"Fewer: all of that with {scaling.scale_in.margin_ratio:.0%} to spare on one replica less, for "
             f"{scaling.scale_in.stabilisation_s:g} s.",
         ),

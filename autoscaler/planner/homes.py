@@ -21,12 +21,12 @@ from autoscaler.domain.diagnosis import Cause, Diagnosis
 from autoscaler.domain.figures import figure
 from autoscaler.domain.fleet import Replica, ReplicaState, Tier
 from autoscaler.domain.observation import Observation
-from autoscaler.domain.signals import Fresh
+from autoscaler.domain.signals import value_or
 from autoscaler.planner.demand import Demand
 from autoscaler.planner.residency import adapters_of
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.ring import MemberState, RingSnapshot
-from autoscaler.scaling import Capacity, ScalingMemory, capacity_of
+from autoscaler.scaling import ScalingMemory, capacity_of
 from autoscaler.tiering import TierPlan
 
 SHORT_TICKS = 2
@@ -159,7 +159,8 @@ def _figures(
             for r in observation.replicas
         ),
         asked=float(demand.mean_tokens_per_s[row]) if math.isnan(seen) else seen,
-        usable=_usable(capacity, policy),
+        # Where no capacity is known, as much as one was seen to carry with ease.
+        usable=value_or(policy.usable(capacity.tokens_per_s), capacity.proven_tokens_per_s) or None,
         most=min(policy.budget.max_replicas_total - others, 0 if hot is None else hot.max_replicas),
         saturated=diagnosis.cause(name) is Cause.SATURATION,
     )
@@ -172,13 +173,6 @@ def _holds(replica: Replica, tenant_row: int, observation: Observation) -> bool:
     failed = observation.ledger.failed.get(replica.id, {})
     lacks = frozenset(adapters_of(observation.catalogue, tenant_row)) - replica.registered
     return lacks <= failed.keys()
-
-
-def _usable(capacity: Capacity, policy: FleetPolicy) -> float | None:
-    """What may be filled of one replica: a share of its capacity, or as much as one was seen to carry with ease."""
-    if isinstance(capacity.tokens_per_s, Fresh):
-        return capacity.tokens_per_s.value * policy.scaling.utilisation_ratio
-    return capacity.proven_tokens_per_s or None
 
 
 def _judged(before: Home, group: _Group, policy: FleetPolicy, now_s: float, *, listed: bool) -> Home:

@@ -199,11 +199,11 @@ class Scaling:
         None,
         "Time to first token above which a group grows; `auto`: `slo.ttft`.",
     )
-    utilisation_ratio: float = key(
-        Number(0, 1.5, above=True),
-        0.85,
+    utilisation_ratio: float | None = key(
+        Either("auto", Number(0, 1.5, above=True)),
+        None,
         "Share of measured capacity that forecast demand may fill, until it was seen from which load on first tokens "
-        "are late. Above 1 where what was learnt is too careful.",
+        "are late; `auto`: 1 with `ring.overflow: any`, else 0.85. Above 1 where what was learnt is too careful.",
         name="utilisation",
         effect="how full replicas are planned; higher: fewer replicas, less room for bursts",
     )

@@ -75,15 +75,14 @@ def _carried(learnt: CapacityMemory) -> Capacity:
 
 def _within_slo(capacity: Capacity, learnt: CapacityMemory, policy: FleetPolicy) -> Capacity:
     """The capacity whose usable share is in time, where lateness was seen to begin earlier, or later, than there."""
-    if isinstance(capacity.tokens_per_s, Missing):
+    usable = policy.usable(capacity.tokens_per_s)
+    if isinstance(usable, Missing):
         return capacity
-    utilisation = policy.scaling.utilisation_ratio
-    usable = capacity.tokens_per_s.value * utilisation
     proven, most = in_time(learnt.levels, policy.slo.objective_ratio)
-    wanted = max(min(usable, most), min(proven, most))
-    if wanted == usable or not 0.0 < wanted < math.inf:
+    wanted = max(min(usable.value, most), min(proven, most))
+    if wanted == usable.value or not 0.0 < wanted < math.inf:
         return capacity
-    return replace(capacity, tokens_per_s=Fresh(wanted / utilisation), source=IN_TIME)
+    return replace(capacity, tokens_per_s=Fresh(wanted / policy.utilisation()), source=IN_TIME)
 
 
 def _knows(memory: CapacityMemory) -> bool:

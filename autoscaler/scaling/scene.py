@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autoscaler.domain.diagnosis import Cause
 from autoscaler.domain.fleet import Group, Tier
-from autoscaler.domain.signals import Fresh, Missing, Signal
+from autoscaler.domain.signals import Fresh, Signal
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.scaling.capacity import Capacity, ttft_target_s
 from autoscaler.scaling.memory import GroupMemory
@@ -82,10 +82,8 @@ class Scene:
 
     @property
     def utilisation(self) -> float:
-        """Share of measured capacity that demand may fill; a cold pool's is smaller, above half it hurts."""
-        cold = self.policy.groups.cold
-        wanted = self.policy.scaling.utilisation_ratio
-        return min(wanted, cold.fill_ratio) if self.group.tier is Tier.COLD and cold is not None else wanted
+        """Share of measured capacity that demand may fill."""
+        return self.policy.utilisation(self.group.tier)
 
     @property
     def ttft_target_s(self) -> float:
@@ -130,10 +128,7 @@ class Scene:
     @property
     def usable_tokens_per_s(self) -> Signal:
         """What demand may fill of one replica; Missing where capacity was never stated or measured."""
-        capacity = self.capacity.tokens_per_s
-        if isinstance(capacity, Missing):
-            return capacity
-        return Fresh(capacity.value * self.utilisation)
+        return self.policy.usable(self.capacity.tokens_per_s, self.group.tier)
 
 
 def lead_s(policy: FleetPolicy) -> float:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from autoscaler.domain.fleet import Override
 from autoscaler.domain.observation import Bools, Floats
-from autoscaler.domain.signals import Fresh
+from autoscaler.domain.signals import Fresh, value_or
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.tiering.memory import TIER_COLD, TIER_HOT, Codes, Counts, TieringMemory
 from autoscaler.tiering.view import TierView
@@ -55,8 +55,7 @@ class Tenants:
     @cached_property
     def usable_tokens_per_s(self) -> float:
         """What demand may fill of one replica; infinite where no capacity is known."""
-        capacity = self.view.capacity_tokens_per_s
-        return capacity.value * self.policy.scaling.utilisation_ratio if isinstance(capacity, Fresh) else float("inf")
+        return value_or(self.policy.usable(self.view.capacity_tokens_per_s), float("inf"))
 
     def group_replicas(self, row: int, apart: Bools) -> int:
         """Replicas that one tenant's own group may have: by its bounds, and by what the others leave of the total.

@@ -7,11 +7,11 @@ import pytest
 from autoscaler.domain.decisions import Grow, LoadAdapter, Reason, Renew, UnloadAdapter
 from autoscaler.domain.fleet import EngineLimits, Override, PauseMode, ReplicaState, Tier
 from autoscaler.domain.signals import Fresh, Missing
-from autoscaler.planner import PlannerMemory, checkpoint, plan, restored
+from autoscaler.planner import PlannerMemory, checkpoint, explain, plan, restored
 from autoscaler.policy.groups import Engine
 from autoscaler.policy.steps import Ring as RingPolicy
 from autoscaler.policy.steps import TenantSlo
-from autoscaler.policy.words import Actuation, Isolation, Mode
+from autoscaler.policy.words import Actuation, Isolation, Mode, Overflow
 from autoscaler.ring import MemberState, Ring, ring_diff
 from tests.planner.invariants import check
 from tests.planner.world import World, catalogue, kinds, policy, running
@@ -296,3 +296,17 @@ def test_a_replica_that_joins_brings_its_moves_whatever_is_left_of_the_churn_bud
     fair = held.copies.sum() / 5
     assert held.slot_residents[list(held.ranking.slots).index("s0004")] > 0.5 * fair
     assert world.memory.ring.budget < 0
+
+
+def test_explain_says_how_full_a_replica_is_planned_where_nobody_stated_it():
+    for overflow, share in ((Overflow.STANDBYS, "85%"), (Overflow.ANY, "100%")):
+        base = policy()
+        told = policy(
+            scaling=replace(base.scaling, utilisation_ratio=None),
+            ring=replace(base.ring, overflow=overflow),
+            engine=replace(base.engine, resolver=True),
+        )
+        world = World(told, catalogue(4), 100.0)
+        world.start("warm", 2)
+        more, _ = explain("group/warm", world.observe(), world.tick(act=False), told).to_change
+        assert f"forecast demand above {share} of capacity" in more

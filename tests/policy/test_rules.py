@@ -2,6 +2,8 @@
 
 import pytest
 
+from autoscaler.domain.fleet import Tier
+from autoscaler.domain.signals import Fresh, Missing
 from autoscaler.policy.loading import parse_policies, parse_policy
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.nodes import PolicyError
@@ -299,3 +301,19 @@ def test_a_folder_of_policies_keeps_the_good_ones_and_names_the_others() -> None
     }
     assert folder.errors["2.yaml"][0].message.startswith("fleet a is already claimed by 1.yaml")
     assert folder.errors["3.yaml"][0].message.startswith("Deployment a-warm is already claimed by 1.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "warm", "cold"),
+    [
+        ("groups: {cold: {}}", 0.85, 0.5),
+        ("ring: {overflow: any}\nengine: {resolver: true}\ngroups: {cold: {fill: 0.95}}", 1.0, 0.95),
+        ("ring: {overflow: any}\nengine: {resolver: true}\nscaling: {utilisation: 0.7}", 0.7, 0.7),
+        ("scaling: {utilisation: auto}", 0.85, 0.85),
+    ],
+)
+def test_a_replica_is_filled_to_what_its_routers_can_bound(text, warm, cold):
+    policy = parsed(text)
+    assert (policy.utilisation(), policy.utilisation(Tier.COLD)) == (warm, cold)
+    assert policy.usable(Fresh(1000.0), Tier.COLD) == Fresh(1000.0 * cold)
+    assert policy.usable(Missing("never seen")) == Missing("never seen")
