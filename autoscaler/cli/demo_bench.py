@@ -131,18 +131,18 @@ async def _metrics(
 ) -> tuple[MetricsSource, str]:
     """Real Prometheus where it is on the machine, direct scraping otherwise: the decisions are the same."""
     binary = shutil.which("prometheus")
-    base = frozenset({policy.base_model})
+    engine, base = VLLM.timed(policy.ttft_target_s), frozenset({policy.base_model})
     if binary is None:
         urls = {envoy.node: f"{envoy.admin_url}/stats/prometheus"}
         scrape = ScrapeSettings(
-            VLLM, ENVOY, urls, base, window_s=policy.signals.window_s, max_age_s=policy.signals.max_age_s
+            engine, ENVOY, urls, base, window_s=policy.signals.window_s, max_age_s=policy.signals.max_age_s
         )
         return DirectScrape(scrape, session, SystemClock()), "direct scraping"
     await _start_prometheus(stack, binary, ports, folder, envoy)
     targets = asyncio.create_task(_keep_targets(folder / "engines.json", fleet))
     stack.callback(targets.cancel)
     connection = PrometheusConnection(PrometheusSettings(f"http://127.0.0.1:{ports.prometheus}"))
-    source = SourceSettings(VLLM, ENVOY, policy.signals, base)
+    source = SourceSettings(engine, ENVOY, policy.signals, base)
     return PrometheusSource(source, connection), f"Prometheus at http://127.0.0.1:{ports.prometheus}"
 
 

@@ -65,7 +65,10 @@ class FollowingSource:
         )
 
     def _make(self, policy: FleetPolicy) -> MetricsSource:
-        engine, router = PRESETS[policy.engine.preset], ROUTERS[self._settings.metrics.router]
+        engine, router = (
+            PRESETS[policy.engine.preset].timed(policy.ttft_target_s),
+            ROUTERS[self._settings.metrics.router],
+        )
         base = frozenset({policy.base_model})
         told = self._settings.metrics.prometheus
         if self._settings.metrics.source is Source.PROMETHEUS and told is not None:

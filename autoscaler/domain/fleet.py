@@ -64,6 +64,7 @@ class ReplicaSignals:
         deferred: requests that wait for an adapter slot, not for compute.
         kv_usage_ratio: 0..1, the mean over the process's engines.
         ttft_mean_s, ttft_p99_s, queue_time_mean_s, itl_mean_s: over the last window; Missing without traffic.
+        late_ratio: share of the last window's first tokens beyond the policy's target; Missing without traffic.
         prompt_tokens_per_s, generation_tokens_per_s, requests_per_s, preemptions_per_s: rates over the last window.
         adapter_loads_per_s, adapter_load_mean_s: host to GPU, where the engine shows them.
     """
@@ -74,6 +75,7 @@ class ReplicaSignals:
     kv_usage_ratio: Signal = UNSEEN
     ttft_mean_s: Signal = UNSEEN
     ttft_p99_s: Signal = UNSEEN
+    late_ratio: Signal = UNSEEN
     queue_time_mean_s: Signal = UNSEEN
     itl_mean_s: Signal = UNSEEN
     prompt_tokens_per_s: Signal = UNSEEN

@@ -90,6 +90,11 @@ class FleetPolicy:
         effect="whom routers refuse at the maximum of replicas",
     )
 
+    @property
+    def ttft_target_s(self) -> float:
+        """Time to first token above which a group grows, and above which one is late: `scaling.ttft` or `slo.ttft`."""
+        return self.slo.ttft_s if self.scaling.ttft_s is None else self.scaling.ttft_s
+
     def limits(self, tier: Tier, seen: EngineLimits) -> EngineLimits:
         """Engine limits of a tier's group: its own, else the engine's, else what is in `seen` (observed or default)."""
         group = {Tier.WARM: self.groups.warm, Tier.COLD: self.groups.cold, Tier.HOT: self.groups.hot}[tier]

@@ -106,6 +106,7 @@ class SignalName(StrEnum):
     KV_USAGE = "kvUsage"
     TTFT_MEAN = "ttftMean"
     TTFT_P99 = "ttftP99"
+    TTFT_LATE = "ttftLate"
     QUEUE_TIME_MEAN = "queueTimeMean"
     ITL_MEAN = "itlMean"
     PROMPT_TOKENS = "promptTokens"
@@ -132,6 +133,7 @@ REPLICA_SIGNALS: Mapping[SignalName, str] = {
     SignalName.KV_USAGE: "kv_usage_ratio",
     SignalName.TTFT_MEAN: "ttft_mean_s",
     SignalName.TTFT_P99: "ttft_p99_s",
+    SignalName.TTFT_LATE: "late_ratio",
     SignalName.QUEUE_TIME_MEAN: "queue_time_mean_s",
     SignalName.ITL_MEAN: "itl_mean_s",
     SignalName.PROMPT_TOKENS: "prompt_tokens_per_s",

@@ -31,14 +31,14 @@ NOISE = 0.1  # of running requests over a group, as gauges show them in one tick
 class Level:
     """Means of one replica at about one load; `ticks`: how much is behind them, at most `MOST_TICKS`.
 
-    `late`: mean lateness of first tokens (`lateness`), with `late_ticks` of its own: not every tick tells it.
+    `late_ratio`: share of first tokens that were late, with `late_ticks` of its own: not every tick tells it.
     """
 
     octave: int
     ticks: float
     running: float
     tokens_per_s: float
-    late: float = 0.0
+    late_ratio: float = 0.0
     late_ticks: float = 0.0
 
     def times(self, ratio: float, least: float = 0.0) -> Level:
@@ -69,7 +69,7 @@ def seen_at(levels: Levels, running: float, tokens_per_s: float, elapsed_s: floa
         )
         if late is not None:
             told = min(old.late_ticks + 1.0, MOST_TICKS)
-            new = replace(new, late=old.late + (late - old.late) / told, late_ticks=told)
+            new = replace(new, late_ratio=old.late_ratio + (late - old.late_ratio) / told, late_ticks=told)
         kept[octave] = new
     return tuple(kept[octave] for octave in sorted(kept))
 

@@ -12,7 +12,7 @@ from autoscaler.domain.fleet import Replica, ReplicaState
 from autoscaler.domain.signals import Fresh, Missing, Signal, value_or
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.scaling.batching import carried, resized, seen_at
-from autoscaler.scaling.lateness import in_time, lateness
+from autoscaler.scaling.lateness import in_time
 from autoscaler.scaling.memory import CapacityMemory, ScalingMemory
 from autoscaler.scaling.readings import capacity_waiting, tokens_per_s
 
@@ -119,8 +119,7 @@ def learn(
     lasting = since_s is not None and now_s - since_s >= policy.signals.window_s
     fade = 0.5 ** ((now_s - memory.at_s) / PROVEN_HALF_LIFE_S) if memory.at_s else 1.0
     proven = max(memory.proven_tokens_per_s * fade, sum(calm) / len(calm) if calm else 0.0)
-    timed = [s.ttft_p99_s for s in seen if s.ttft_p99_s is not None]
-    late = lateness(timed, ttft_target_s(policy)) if _settled(memory, len(ready), policy, now_s) else None
+    late = _late(seen) if _settled(memory, len(ready), policy, now_s) else None
     memory = _fitted(memory, len(ready), able, list(known.values()), late, now_s)
     memory = replace(memory, proven_tokens_per_s=proven, queued_since_s=since_s, at_s=now_s)
     samples = near + (queued if lasting else [])
@@ -131,6 +130,13 @@ def learn(
     step = max(SMOOTHING, 1.0 / (memory.samples + 1))
     moved = memory.tokens_per_s + step * (sum(samples) / len(samples) - memory.tokens_per_s)
     return replace(memory, tokens_per_s=moved, samples=memory.samples + 1, measured_replicas=len(ready))
+
+
+def _late(seen: Sequence[Seen]) -> float | None:
+    """Share of the group's first tokens that were late; None where no engine tells."""
+    told = [(s.late_ratio, s.requests_per_s) for s in seen if s.late_ratio is not None]
+    requests = sum(n for _, n in told)
+    return sum(late * n for late, n in told) / requests if requests > 0 else None
 
 
 def _settled(memory: CapacityMemory, ready: int, policy: FleetPolicy, now_s: float) -> bool:
@@ -161,18 +167,14 @@ def _fitted(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One replica at one tick: throughput, batch, KV use and queue over their targets, p99 to the first token."""
+    """One replica at one tick: throughput, batch, KV use and queue over their targets, requests/s and who was late."""
 
     tokens_per_s: float
     running: float
     kv: float
     queue: float
-    ttft_p99_s: float | None
-
-
-def ttft_target_s(policy: FleetPolicy) -> float:
-    """Time to first token above which a group grows, and above which one is late."""
-    return policy.slo.ttft_s if policy.scaling.ttft_s is None else policy.scaling.ttft_s
+    requests_per_s: float
+    late_ratio: float | None
 
 
 SICK = (Cause.BAD_REPLICA, Cause.SLOW_ADAPTER_STORE)
@@ -189,11 +191,11 @@ def _seen(replica: Replica, policy: FleetPolicy) -> Seen | None:
     if not tokens or waiting is None or not isinstance(signals.kv_usage_ratio, Fresh):
         return None
     running = value_or(signals.running, 0.0)
-    p99_s = signals.ttft_p99_s.value if isinstance(signals.ttft_p99_s, Fresh) else None
     return Seen(
         tokens,
         running,
         signals.kv_usage_ratio.value / scaling.kv_usage_ratio,
         waiting / scaling.queue_per_replica,
-        p99_s,
+        value_or(signals.requests_per_s, 1.0),
+        signals.late_ratio.value if isinstance(signals.late_ratio, Fresh) else None,
     )

@@ -1,4 +1,4 @@
-"""Up to which load first tokens are in time, told from the lateness that was seen at each load.
+"""Up to which load first tokens are in time, told from the share that was late at each load.
 
 What a largest batch would carry is no promise of latency: where prompts are long and come in heaps, first tokens are
 late from half of it on, and where they are short and even, they are in time beyond what the batches promised.
@@ -8,7 +8,6 @@ Worked numbers: .1 % late at 2,000 tokens/s and 10 % at 3,000: 1 % is reached at
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,36 +16,21 @@ from autoscaler.scaling.batching import Levels
 
 KNOWN_TICKS = 4.0
 PROVEN_TICKS = 8.0
-FURTHEST = 20.0  # a p99 of e^20 targets: what is stored may be damaged
-NEVER = 1e-4  # of first tokens: what no p99 can tell from none
-
-
-def lateness(ttft_p99_s: Sequence[float], target_s: float) -> float | None:
-    """How late a group's first tokens are: the log of the median replica's p99 over the target; None without any.
-
-    The median, and logs that are averaged: a p99 is told from two or three requests of a window. A mean of late shares
-    read 2.7 % where .3 % were late, since shares rise steeply with a p99 that is high by chance.
-    """
-    return math.log(max(float(np.median(ttft_p99_s)) / target_s, NEVER)) if ttft_p99_s else None
-
-
-def late_share(late: float) -> float:
-    """Share of first tokens beyond the target, of a `lateness`; the tail is taken to fall exponentially."""
-    return float(0.01 ** math.exp(min(max(-late, -FURTHEST), FURTHEST)))
+NEVER = 1e-4  # of first tokens: fewer are taken for none
 
 
 def in_time(levels: Levels, objective_ratio: float) -> tuple[float, float]:
     """Tokens/s of one replica that were proven to be in time, 0 where none were, and that may be asked; maybe infinite.
 
     A load counts as late only beside a smaller one that was in time: what is late at any load, more replicas do not
-    cure. Lateness cannot fall with load, so neighbours that seem to say so are taken together.
+    cure. The late share cannot fall with load, so neighbours that seem to say so are taken together.
     """
     known = [level for level in levels if level.late_ticks >= KNOWN_TICKS]
     if not known:
         return 0.0, math.inf
     tokens = np.array([level.tokens_per_s for level in known])
-    rising = _rising(np.array([x.late for x in known]), np.array([x.late_ticks for x in known]))
-    late = np.maximum([late_share(x) for x in rising.tolist()], NEVER)
+    rising = _rising(np.array([x.late_ratio for x in known]), np.array([x.late_ticks for x in known]))
+    late = np.maximum(rising, NEVER)
     allowed = max(1.0 - objective_ratio, NEVER)
     good = int((late <= allowed).sum())
     often = [t for t, level in zip(tokens[:good].tolist(), known, strict=False) if level.late_ticks >= PROVEN_TICKS]

@@ -109,7 +109,7 @@ class ScalingMemory:
 def _group(data: Mapping[str, Any]) -> GroupMemory:
     needs = tuple((float(t), int(n)) for t, n in data["needs"])
     capacity, load = dict(data["capacity"]), dict(data.get("load", {}))
-    capacity["levels"] = tuple(Level(**level) for level in capacity.get("levels", ()))
+    capacity["levels"] = tuple(_level(level) for level in capacity.get("levels", ()))
     if "losses" not in load:  # of a release that knew two sayers: it is known again within minutes
         load = {}
     for name, size in (("samples", 2), ("in_flight", 2), ("peaks", 2), ("said", 1 + len(Sayer))):
@@ -117,6 +117,12 @@ def _group(data: Mapping[str, Any]) -> GroupMemory:
     if load.get("losses"):
         load["losses"] = _row(load["losses"], len(Sayer))
     return GroupMemory(**{**data, "needs": needs, "capacity": CapacityMemory(**capacity), "load": LoadMemory(**load)})
+
+
+def _level(data: Mapping[str, Any]) -> Level:
+    if "late" in data:  # of a release that told lateness from p99s: the share is known again within minutes
+        data = {name: value for name, value in data.items() if name not in ("late", "late_ticks")}
+    return Level(**data)
 
 
 def _row(row: Sequence[float], size: int) -> Any:

@@ -133,7 +133,7 @@ def ttft(scene: Scene) -> Step | None:
     TTFT is not proportional to replicas, so it never asks for more than one at a time; without a queue or half-filled
     targets, more replicas would not shorten it.
     """
-    readings, target = scene.readings, scene.ttft_target_s
+    readings, target = scene.readings, scene.policy.ttft_target_s
     seen = readings.ttft_mean_s
     if seen is None or seen <= target * (1 + scene.policy.scaling.tolerance_ratio) or not readings.heard:
         return None

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from autoscaler.domain.diagnosis import Cause
 from autoscaler.domain.fleet import Group, Tier
-from autoscaler.domain.signals import Fresh, Signal
+from autoscaler.domain.signals import Fresh, Missing, Signal
 from autoscaler.policy.model import FleetPolicy
-from autoscaler.scaling.capacity import Capacity, ttft_target_s
+from autoscaler.scaling.capacity import Capacity
 from autoscaler.scaling.memory import GroupMemory
 from autoscaler.scaling.readings import Readings
 from autoscaler.scaling.schedule import Bounds
@@ -86,11 +86,6 @@ class Scene:
         return self.policy.utilisation(self.group.tier)
 
     @property
-    def ttft_target_s(self) -> float:
-        """Time to first token above which the group grows."""
-        return ttft_target_s(self.policy)
-
-    @property
     def slot_replicas(self) -> int:
         """Replicas at which every adapter with demand has an adapter slot."""
         return math.ceil(self.wanted_adapters / self.slots)
@@ -106,7 +101,7 @@ class Scene:
         if self.cause is not Cause.THRASH:
             return False
         seen, readings = self.readings.ttft_mean_s, self.readings
-        late = seen is None or seen > self.ttft_target_s / 2
+        late = seen is None or seen > self.policy.ttft_target_s / 2
         return late or readings.waiting + readings.deferred > self.policy.scaling.queue_per_replica * readings.heard
 
     @property

@@ -58,7 +58,7 @@ def load(scene: Scene, n: int) -> Step | None:
             readings.most_running * batch_room,
         ),
         ("KV use", readings.kv_usage / n, scaling.kv_usage_ratio * kv_room),
-        ("seconds of wait", _wait_s(scene), scene.ttft_target_s),
+        ("seconds of wait", _wait_s(scene), scene.policy.ttft_target_s),
     ]
     usable = scene.usable_tokens_per_s
     if isinstance(usable, Fresh):

@@ -27,6 +27,7 @@ from tests.e2e.parts.prometheus import PrometheusServer, Targets
 HOSTILE = 'we"ird\\ad{ap}ter,le="5'
 CATALOGUE = Catalogue.of({a: (a, f"/adapters/{a}", "", 8) for a in ("a1", "a2", HOSTILE)})
 WINDOW_S = 6.0
+ENGINE = VLLM.timed(10.0)  # a later first token is late
 PAGES = ("idle", "adapter-slot-contention", "after-load", "after-preemptions", "after-rejections")
 
 
@@ -96,7 +97,8 @@ async def source(way: str, tmp_path: Path, pages: Pages) -> AsyncIterator[Start]
             session = aiohttp.ClientSession()
             stops.append(session.close)
             urls = {n: f"http://{a}/metrics" for n, a in pages.address.items() if n == "envoy"}
-            return DirectScrape(ScrapeSettings(VLLM, ENVOY, urls, frozenset({"base"}), window_s), session, RealClock())
+            told = ScrapeSettings(ENGINE, ENVOY, urls, frozenset({"base"}), window_s)
+            return DirectScrape(told, session, RealClock())
         targets = Targets(tmp_path / "targets.json")
         targets.write({a: {"pod": n} for n, a in pages.address.items()})
         server = PrometheusServer(tmp_path / "prometheus", [targets.scrape_config()], version=way[-1])  # type: ignore[arg-type]
@@ -108,7 +110,7 @@ async def source(way: str, tmp_path: Path, pages: Pages) -> AsyncIterator[Start]
             await asyncio.to_thread(server.__exit__, None, None, None)
 
         stops.append(stop)
-        settings = SourceSettings(VLLM, ENVOY, Signals(window_s=window_s), frozenset({"base"}))
+        settings = SourceSettings(ENGINE, ENVOY, Signals(window_s=window_s), frozenset({"base"}))
         return PrometheusSource(settings, connection)
 
     yield start
@@ -180,6 +182,7 @@ async def test_growth_between_two_recorded_pages_is_exact(
     assert value(signals.queue_time_mean_s) == 278.1571606610114 / 77
     # 72 of the 77 requests were answered within 10 s, all within 20 s.
     assert value(signals.ttft_p99_s) == pytest.approx(10 + 10 * (0.99 * 77 - 72) / 5, rel=1e-12)
+    assert value(signals.late_ratio) == pytest.approx(5 / 77, rel=1e-12)
     per_request = [
         float(value(s)) / float(value(signals.requests_per_s))
         for s in (signals.prompt_tokens_per_s, signals.generation_tokens_per_s, signals.preemptions_per_s)

@@ -1,6 +1,5 @@
 """What one replica carries: stated, or learnt from what it was seen to carry; thrash and illness teach nothing."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -136,46 +135,68 @@ def test_what_is_measured_at_the_targets_bounds_what_smaller_batches_promise():
 
 
 def served(
-    memory: CapacityMemory, tokens: float, p99_s: float, ticks: int, from_s: float, count: int = 2
+    memory: CapacityMemory, tokens: float, late: float, ticks: int, from_s: float, count: int = 2
 ) -> CapacityMemory:
     for tick in range(ticks):
-        seen = signals(kv=0.1, running=tokens / 100.0, tokens=tokens, ttft_p99_s=p99_s)
+        seen = signals(kv=0.1, running=tokens / 100.0, tokens=tokens, late_ratio=late)
         memory = learn(memory, replicas(count, seen), Diagnosis(), TOLD, from_s + 15.0 * tick)
     return memory
 
 
 def test_capacity_ends_where_first_tokens_are_late():
     """10 ms a token whatever the batch: 64 running would carry 6,400, but at 2,000 one in ten is late already."""
-    memory = served(CapacityMemory(), 1000.0, 0.3, 40, NOON)
+    memory = served(CapacityMemory(), 1000.0, 0.001, 40, NOON)
     assert of(memory).source != "in time"
-    memory = served(memory, 2000.0, 2.0, 40, NOON + 600.0)
+    memory = served(memory, 2000.0, 0.1, 40, NOON + 600.0)
     got = of(memory)
     assert got.source == "in time"
     assert 1000.0 < got.tokens_per_s.value * TOLD.utilisation() < 2000.0
 
 
 def test_what_was_in_time_may_be_filled_though_the_batches_promised_less():
-    memory = served(served(CapacityMemory(), 1000.0, 0.2, 40, NOON), 2000.0, 0.2, 40, NOON + 600.0)
+    memory = served(served(CapacityMemory(), 1000.0, 0.001, 40, NOON), 2000.0, 0.001, 40, NOON + 600.0)
     got = of(replace(memory, fitted_tokens_per_s=1500.0))
     assert (got.source, got.tokens_per_s.value) == ("in time", pytest.approx(2000.0 / TOLD.utilisation()))
 
 
 def test_lateness_right_after_a_change_of_size_is_of_adapters_that_load():
-    memory = served(CapacityMemory(), 1000.0, 0.3, 40, NOON)
-    memory = served(memory, 1000.0, 30.0, 6, NOON + 600.0, count=3)
+    memory = served(CapacityMemory(), 1000.0, 0.001, 40, NOON)
+    memory = served(memory, 1000.0, 0.9, 6, NOON + 600.0, count=3)
     (level,) = memory.levels
-    assert level.late == pytest.approx(math.log(0.3))
+    assert level.late_ratio == pytest.approx(0.001)
+
+
+def test_a_replica_counts_by_its_requests_among_the_late():
+    """9 requests/s with 1 % late and 1 with 11 %: 2 % of ten."""
+    few, many = (
+        signals(kv=0.1, running=10.0, requests_per_s=requests, late_ratio=late)
+        for requests, late in ((1.0, 0.11), (9.0, 0.01))
+    )
+    both = [replace(r, signals=s) for r, s in zip(replicas(2, few), (few, many), strict=True)]
+    memory = CapacityMemory()
+    for tick in range(12):
+        memory = learn(memory, both, Diagnosis(), TOLD, NOON + 15.0 * tick)
+    assert [level.late_ratio for level in memory.levels] == [pytest.approx(0.02)]
+
+
+def test_an_engine_that_shows_no_histogram_is_not_bounded_by_lateness():
+    memory = CapacityMemory()
+    for tick in range(80):
+        seen = signals(kv=0.1, running=10.0, tokens=1000.0 if tick < 40 else 2000.0)
+        memory = learn(memory, replicas(2, seen), Diagnosis(), TOLD, NOON + 15.0 * tick)
+    assert {level.late_ticks for level in memory.levels} == {0.0}
+    assert of(memory).source != "in time"
 
 
 def test_thrash_says_nothing_of_the_load_that_is_in_time():
     thrash = Diagnosis(replicas={r.id: ReplicaFinding(r.id, "warm", Cause.THRASH) for r in replicas(2, signals())})
     memory = CapacityMemory()
     for tick in range(20):
-        seen = signals(kv=0.1, running=10.0, tokens=1000.0, ttft_p99_s=30.0)
+        seen = signals(kv=0.1, running=10.0, tokens=1000.0, late_ratio=0.9)
         memory = learn(memory, replicas(2, seen), thrash, TOLD, NOON + 15.0 * tick)
     assert [level.late_ticks for level in memory.levels] == [0.0]
 
 
 def test_a_stated_capacity_is_not_argued_with():
-    memory = served(served(CapacityMemory(), 1000.0, 0.3, 40, NOON), 2000.0, 2.0, 40, NOON + 600.0)
+    memory = served(served(CapacityMemory(), 1000.0, 0.001, 40, NOON), 2000.0, 0.1, 40, NOON + 600.0)
     assert of(memory, policy(capacity=2500.0)).source == "policy"

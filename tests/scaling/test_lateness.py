@@ -1,4 +1,4 @@
-"""From which load on first tokens are late, told from the lateness at each load."""
+"""From which load on first tokens are late, told from the share that was late at each load."""
 
 import math
 
@@ -7,33 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoscaler.scaling.batching import Level
-from autoscaler.scaling.lateness import PROVEN_TICKS, in_time, late_share, lateness
+from autoscaler.scaling.lateness import PROVEN_TICKS, in_time
 
 OBJECTIVE = 0.99
 
 
 def levels(*shares: float, ticks: float = 40.0) -> tuple[Level, ...]:
     """Levels of 1,000, 2,000, ... tokens/s a replica, with these late shares."""
-    return tuple(Level(40 + i, ticks, 10.0 * (i + 1), 1000.0 * (i + 1), late(s), ticks) for i, s in enumerate(shares))
-
-
-def late(share: float) -> float:
-    """The lateness that `late_share` reads as a share."""
-    return math.log(math.log(0.01) / math.log(min(max(share, 1e-30), 1 - 1e-9)))
-
-
-def test_a_p99_at_the_target_means_that_one_in_a_hundred_is_late():
-    for p99_s, share in ((1.0, 0.01), (0.5, 0.0001), (2.0, 0.1)):
-        assert late_share(lateness([p99_s], 1.0)) == pytest.approx(share)
-    assert late_share(lateness([0.0], 1.0)) == 0.0
-    assert lateness([], 1.0) is None
-
-
-def test_a_p99_that_is_high_by_chance_counts_by_its_log_and_one_replica_not_at_all():
-    """A p99 of .5 and one of 2, turn about, are 1 at the target; a mean of their shares would read five times that."""
-    turns = [lateness([p99_s], 1.0) for p99_s in (0.5, 2.0)]
-    assert late_share(sum(turns) / 2) == pytest.approx(0.01)
-    assert lateness([0.5, 0.6, 30.0], 1.0) == pytest.approx(math.log(0.6))
+    return tuple(Level(40 + i, ticks, 10.0 * (i + 1), 1000.0 * (i + 1), s, ticks) for i, s in enumerate(shares))
 
 
 def test_between_a_load_in_time_and_a_late_one_lies_what_may_be_asked():

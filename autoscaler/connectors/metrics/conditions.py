@@ -9,7 +9,7 @@ from difflib import get_close_matches
 import numpy as np
 
 from autoscaler.connectors.metrics.engine_signals import ReplicaSeries, duplicated
-from autoscaler.connectors.metrics.presets import EnginePreset, HistogramQuantile, series_names
+from autoscaler.connectors.metrics.presets import EnginePreset, HistogramBeyond, HistogramQuantile, series_names
 from autoscaler.domain.fleet import ReplicaSignals
 from autoscaler.domain.observation import Traffic
 from autoscaler.domain.signals import Fresh, Missing
@@ -83,5 +83,10 @@ def _no_series(signal: Fresh | Missing) -> bool:
 
 
 def _reported_twice(preset: EnginePreset, series: ReplicaSeries) -> bool:
-    names = {n for s in preset.sources.values() if not isinstance(s, HistogramQuantile) for n in series_names(s)}
+    names = {
+        n
+        for s in preset.sources.values()
+        if not isinstance(s, HistogramQuantile | HistogramBeyond)
+        for n in series_names(s)
+    }
     return any(duplicated(series.by_name[name]) for name in names if name in series.by_name)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
-from autoscaler.connectors.metrics.histograms import quantiles
+from autoscaler.connectors.metrics.histograms import beyond, quantiles
 from autoscaler.connectors.metrics.presets import (
     COPY_LABELS,
     PART_LABELS,
@@ -17,6 +17,7 @@ from autoscaler.connectors.metrics.presets import (
     EnginePreset,
     Gauge,
     GaugeRatio,
+    HistogramBeyond,
     HistogramMean,
     HistogramQuantile,
     Over,
@@ -24,6 +25,7 @@ from autoscaler.connectors.metrics.presets import (
 )
 from autoscaler.connectors.metrics.samples import Series
 from autoscaler.domain.fleet import ReplicaSignals
+from autoscaler.domain.observation import Floats
 from autoscaler.domain.signals import Fresh, Missing, Signal
 
 NO_TRAFFIC = Missing("no traffic")
@@ -136,8 +138,10 @@ def _read(source: Source, series: ReplicaSeries) -> Signal:
             return _rate(names, series)
         case HistogramMean(names):
             return _mean(names, series)
-        case HistogramQuantile():
-            return _quantile(source, series)
+        case HistogramQuantile(names, quantile):
+            return _histogram(names, series, lambda edges, grown: quantiles(edges, grown, quantile))
+        case HistogramBeyond(names, limit):
+            return _histogram(names, series, lambda edges, grown: beyond(edges, grown, limit))
 
 
 def _gauge(source: Gauge, series: ReplicaSeries) -> Signal:
@@ -180,23 +184,23 @@ def _mean(names: Sequence[str], series: ReplicaSeries) -> Signal:
     return _fresh(sum(series.growth(s)[0] for s in sums) / observed, series.age_s(counts))
 
 
-def _quantile(source: HistogramQuantile, series: ReplicaSeries) -> Signal:
-    counts, why = series.parts(name + "_count" for name in source.names)
+def _histogram(names: Sequence[str], series: ReplicaSeries, told: Callable[[Floats, Floats], Floats]) -> Signal:
+    """What a function of edges and cumulative counts tells of the window's histogram."""
+    counts, why = series.parts(name + "_count" for name in names)
     if not counts:
         return why
     observed = _observed(counts, series)
     if isinstance(observed, Missing):
         return observed
     buckets: dict[float, list[Series]] = {}
-    for name in source.names:
+    for name in names:
         for one in series.by_name.get(name + "_bucket", ()):
             buckets.setdefault(float(one.labels.get("le", "nan")), []).append(one)
     edges = sorted(edge for edge in buckets if edge == edge)
     if len(edges) < 2 or edges[-1] != float("inf"):
-        return Missing(f"no buckets of {source.names[0]}")
+        return Missing(f"no buckets of {names[0]}")
     grown = [sum(series.growth(s)[0] for s in _one_per_part(buckets[edge])) for edge in edges]
-    value = quantiles(np.array(edges), np.array([grown]), source.quantile)[0]
-    return _fresh(float(value), series.age_s(counts))
+    return _fresh(float(told(np.array(edges), np.array([grown]))[0]), series.age_s(counts))
 
 
 def _observed(counts: Parts, series: ReplicaSeries) -> float | Missing:

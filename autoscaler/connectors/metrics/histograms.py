@@ -1,4 +1,4 @@
-"""Means and quantiles of cumulative histograms, for one or for 100,000 at once."""
+"""Quantiles of cumulative histograms, for one or for 100,000 at once, and how much lies beyond a limit."""
 
 from __future__ import annotations
 
@@ -33,3 +33,23 @@ def quantiles(upper_edges: Floats, cumulative: Floats, quantile: float) -> Float
     highest_finite = upper_edges[-2] if len(upper_edges) > 1 else np.nan
     result = np.where(np.isinf(upper_edge), highest_finite, linear)
     return np.where(totals > 0, result, np.nan)
+
+
+def beyond(upper_edges: Floats, cumulative: Floats, limit: float) -> Floats:
+    """Share of each histogram's observations above `limit`, linear within the bucket that it lies in.
+
+    Worked numbers: 90 of 100 at or below 1 s and 98 at or below 2.5 s: .06 are above 1.75 s.
+
+    Args:
+        upper_edges: ascending, the last one infinite: float64 (B).
+        cumulative: as `quantiles` takes it: float64 (N, B).
+        limit: in the unit of the edges. Beyond the highest finite edge nothing is known: what is there counts whole.
+
+    Returns:
+        float64 (N), 0..1. NaN where nothing was observed.
+    """
+    counts = np.maximum.accumulate(np.nan_to_num(cumulative, nan=0.0), axis=1)
+    edges, totals = np.concatenate([[0.0], upper_edges[:-1]]), counts[:, -1]
+    below = np.array([np.interp(limit, edges, [0.0, *row]) for row in counts[:, :-1]])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(totals > 0, 1.0 - below / totals, np.nan)

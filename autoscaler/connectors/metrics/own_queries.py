@@ -19,7 +19,9 @@ from autoscaler.policy.steps import Signals
 from autoscaler.policy.words import ADAPTER_SIGNALS, REPLICA_SIGNALS, SignalName
 
 # An average over nothing is NaN; whether there was nothing is for the count to say.
-AVERAGES = frozenset({"ttft_mean_s", "ttft_p99_s", "queue_time_mean_s", "itl_mean_s", "adapter_load_mean_s"})
+AVERAGES = frozenset(
+    {"ttft_mean_s", "ttft_p99_s", "late_ratio", "queue_time_mean_s", "itl_mean_s", "adapter_load_mean_s"}
+)
 
 
 class OwnQueries:

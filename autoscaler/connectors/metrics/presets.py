@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -54,7 +54,15 @@ class HistogramQuantile:
     quantile: float
 
 
-Source: TypeAlias = Gauge | GaugeRatio | CounterRate | HistogramMean | HistogramQuantile
+@dataclass(frozen=True, slots=True)
+class HistogramBeyond:
+    """Share of the window's observations beyond a limit, linear within the bucket that it lies in."""
+
+    names: tuple[str, ...]
+    limit: float
+
+
+Source: TypeAlias = Gauge | GaugeRatio | CounterRate | HistogramMean | HistogramQuantile | HistogramBeyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,13 @@ class EnginePreset:
     limits: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     resident: str = ""
 
+    def timed(self, target_s: float) -> EnginePreset:
+        """The same, with the share of first tokens that come after `target_s`, where there is a histogram of them."""
+        first = self.sources.get("ttft_p99_s")
+        if not isinstance(first, HistogramQuantile):
+            return self
+        return replace(self, sources={**self.sources, "late_ratio": HistogramBeyond(first.names, target_s)})
+
     def metric_names(self) -> tuple[str, ...]:
         """Every series name that a scrape of this engine is read for, histogram parts spelt out, ascending."""
         names = {name for source in self.sources.values() for name in series_names(source)}
@@ -89,7 +104,7 @@ def series_names(source: Source) -> Iterator[str]:
             yield from (part, whole)
         case HistogramMean(names):
             yield from (name + suffix for name in names for suffix in ("_sum", "_count"))
-        case HistogramQuantile(names):
+        case HistogramQuantile(names) | HistogramBeyond(names):
             yield from (name + suffix for name in names for suffix in ("_bucket", "_count"))
         case Gauge(names=names) | CounterRate(names=names):
             yield from names

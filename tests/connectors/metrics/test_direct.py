@@ -24,7 +24,7 @@ def recorded(shared_data: Path) -> dict[str, str]:
 
 
 def scraper(session: aiohttp.ClientSession, clock: SetClock, **changed: object) -> DirectScrape:
-    settings: dict[str, object] = {"engine": VLLM, "router": ENVOY, "base_models": frozenset({"base"})}
+    settings: dict[str, object] = {"engine": VLLM.timed(15.0), "router": ENVOY, "base_models": frozenset({"base"})}
     return DirectScrape(ScrapeSettings(**(settings | changed)), session, clock)  # type: ignore[arg-type]
 
 
@@ -58,6 +58,8 @@ async def test_rates_and_means_are_taken_between_own_scrapes(
     assert signals.preemptions_per_s == Fresh(0.0)
     assert signals.ttft_mean_s == Fresh(286.06230211257935 / 77)
     assert signals.queue_time_mean_s == Fresh(278.1571606610114 / 77)
+    # 72 of the 77 requests were answered within 10 s, all within 20 s.
+    assert signals.late_ratio.value == pytest.approx(2.5 / 77)
     assert signals.adapter_loads_per_s == Missing("no series named vllm:lora_adapter_load_seconds_count")
 
 

@@ -1,10 +1,11 @@
-"""Quantiles as PromQL has them, for many histograms at once."""
+"""Quantiles as PromQL has them, and shares beyond a limit, for many histograms at once."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.connectors.metrics.histograms import quantiles
+from autoscaler.connectors.metrics.histograms import beyond, quantiles
 
 INF = float("inf")
 
@@ -46,3 +47,26 @@ def test_each_row_is_as_if_it_were_alone_within_the_edges_and_monotone(rows: lis
         else:
             assert 0 <= one <= 5.0
             assert higher[i] >= one - 1e-12
+
+
+def share_beyond(edges: list[float], cumulative: list[float], limit: float) -> float:
+    return float(beyond(np.array(edges), np.array([cumulative]), limit)[0])
+
+
+def test_the_share_beyond_a_limit_is_linear_within_its_bucket() -> None:
+    for limit, late in ((1.0, 0.10), (1.75, 0.06), (2.5, 0.02), (0.5, 0.55), (0.0, 1.0)):
+        assert share_beyond([1.0, 2.5, INF], [90.0, 98.0, 100.0], limit) == pytest.approx(late)
+
+
+def test_beyond_the_highest_finite_edge_all_that_is_there_is_late() -> None:
+    assert share_beyond([1.0, 2.5, INF], [90.0, 98.0, 100.0], 60.0) == pytest.approx(0.02)
+
+
+def test_of_nothing_no_share_is_late_nor_in_time() -> None:
+    assert np.isnan(share_beyond([1.0, INF], [0.0, 0.0], 0.5))
+
+
+@given(st.lists(st.integers(1, 50), min_size=3, max_size=3), st.floats(0.01, 0.999))
+def test_beyond_a_quantile_lies_what_it_leaves(counts: list[int], q: float) -> None:
+    edges, cumulative = [0.1, 1.0, 5.0, INF], [*np.cumsum(counts).astype(float), float(sum(counts))]
+    assert share_beyond(edges, cumulative, quantile(edges, cumulative, q)) == pytest.approx(1.0 - q)
