@@ -5,12 +5,13 @@ It knows nothing of groups, controllers or metrics; it counts every request and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from autoscaler.simulator.engine import kernel
 from autoscaler.simulator.engine import layout as a
 from autoscaler.simulator.engine.layout import NONE, PS_PER_S, EngineState, empty_state, with_more_rows
 from autoscaler.simulator.engine.model import configure
@@ -108,12 +109,14 @@ class EngineFleet:
         total = self._fleet.total
         total[b.TRIED_FROM], total[b.T_FIRST], total[b.T_IN_TARGET] = self._now, 0, 0
 
-    def start(self, limits: EngineLimits) -> int:
-        """A new engine with empty memory at the lowest free place. Raises PlacesFullError."""
-        free = np.flatnonzero(self._fleet.place == b.EMPTY)
+    def start(self, limits: EngineLimits, unless: Set[int] = frozenset()) -> int:
+        """A new engine with empty memory at the lowest free place, one that is not in `unless` where there is one.
+
+        Raises PlacesFullError."""
+        free = sorted(np.flatnonzero(self._fleet.place == b.EMPTY).tolist(), key=lambda place: place in unless)
         if not len(free):
             raise PlacesFullError(f"all {self.shape.places} engine places are taken: make the fleet with more")
-        e, s, f = int(free[0]), self._engines, self._fleet
+        e, s, f = free[0], self._engines, self._fleet
         s.number[e], s.real[e], s.adapter[e, :, : a.A_ORDER] = 0, 0.0, 0
         s.adapter[e, :, [a.A_HEAD, a.A_TAIL, a.A_ACTIVE, a.A_GPU, a.A_HOST]] = NONE
         s.number[e, [a.HEAD, a.TAIL, a.STEP_END]] = NONE
@@ -173,6 +176,15 @@ class EngineFleet:
         self._gone_loads += int(self._engines.number[e, a.GPU_LOADS])
         self._fleet.place[e], self._fleet.due[e] = b.EMPTY, NONE
         return dropped
+
+    def stall(self, e: int, seconds: float) -> None:
+        """An engine stands still for so long from now on: its step ends later, and an idle one begins none."""
+        number, span = self._engines.number[e], round(seconds * PS_PER_S)
+        if number[a.STEP_END] != NONE:
+            number[a.STEP_END] += span
+        else:
+            number[a.CLOCK] = max(int(number[a.CLOCK]), self._now) + span
+        self._fleet.due[e] = kernel.next_event(self._engines, e)
 
     def route(self, table: Table) -> None:
         """From now on routers choose by this table."""

@@ -62,7 +62,13 @@ class Calendar:
 
 @dataclass(slots=True)
 class Member:
-    """A replica from the request for it to its end. `place`: its engine, -1 before it serves."""
+    """A replica from the request for it to its end.
+
+    Attributes:
+        asked_at_s: since when it has a machine, and costs; ahead of now while there is none.
+        place: its engine, -1 before it serves.
+        hangs_until_s: it takes requests and answers nobody, its own metrics and API included.
+    """
 
     name: str
     group: str
@@ -74,6 +80,7 @@ class Member:
     slot: str | None = None
     drains_since_s: float = 0.0
     retired: bool = False
+    hangs_until_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -105,7 +112,11 @@ class PlatformSettings:
 
 
 class Platform:
-    """Replicas, routers and time around one `EngineFleet`."""
+    """Replicas, routers and time around one `EngineFleet`.
+
+    What is down comes back at `unscraped_until_s` (Prometheus scrapes nothing), `no_machine_until_s` (replicas that are
+    asked for wait for a machine before they start) and `routers_held_until_s` (routers follow nothing new).
+    """
 
     def __init__(
         self, engines: EngineFleet, stream: ArrivalStream, settings: PlatformSettings, limits: EngineLimits
@@ -115,6 +126,9 @@ class Platform:
         self.specs: dict[str, GroupSpec] = {}
         self.members: dict[str, Member] = {}
         self.changed: Callable[[], None] = lambda: None
+        self.unscraped_until_s = self.no_machine_until_s = self.routers_held_until_s = 0.0
+        self._held_back: Callable[[], None] | None = None
+        self._unsafe: set[int] = set()
         self._spent_s = 0.0
         self._counted_from_s = 0.0
 
@@ -181,9 +195,41 @@ class Platform:
         self._add(member.group, self.specs[member.group], self.settings.startup_s)
         return dropped
 
+    def hang(self, name: str, seconds: float) -> None:
+        """A process stands still with all that it has, and goes on later."""
+        member = self.members[name]
+        member.hangs_until_s = max(member.hangs_until_s, self.now_s + seconds)
+        self.engines.stall(member.place, seconds)
+
+    def answers(self, member: Member) -> bool:
+        """Whether a member's process has an API that answers."""
+        return member.place >= 0 and not self.lasts(member.hangs_until_s)
+
+    def lasts(self, until_s: float) -> bool:
+        """Whether what ends then still lasts. The clock counts picoseconds: a float may be a few of them off."""
+        return self.now_s < until_s - 1e-9
+
     def route(self, table: Table) -> None:
         """Routers follow `table` after their delay."""
-        self.calendar.at(self.now_s + self.settings.router_delay_s, lambda: self.engines.route(table))
+        self.tell_routers(lambda: self.engines.route(table))
+
+    def tell_routers(self, follow: Callable[[], None]) -> None:
+        """Have routers `follow` something after their delay, or once they follow again; then only what is newest."""
+        self.calendar.at(self.now_s + self.settings.router_delay_s, lambda: self._told(follow))
+
+    def _told(self, follow: Callable[[], None]) -> None:
+        if not self.lasts(self.routers_held_until_s):
+            self._held_back = None
+            follow()
+            return
+        if self._held_back is None:
+            self.calendar.at(self.routers_held_until_s, self._catch_up)
+        self._held_back = follow
+
+    def _catch_up(self) -> None:
+        if self._held_back is not None:
+            follow, self._held_back = self._held_back, None
+            self._told(follow)
 
     def count_from(self, at_s: float) -> None:
         """Replica-hours count from `at_s` on."""
@@ -191,14 +237,23 @@ class Platform:
 
     def replica_hours(self) -> float:
         """Replica-hours so far, of starting and draining replicas too."""
-        open_s = sum(self.now_s - max(m.asked_at_s, self._counted_from_s) for m in self.members.values())
+        open_s = sum(max(0.0, self.now_s - max(m.asked_at_s, self._counted_from_s)) for m in self.members.values())
         return (self._spent_s + open_s) / 3600.0
 
     def _add(self, group: str, spec: GroupSpec, startup_s: float) -> None:
         name = f"{group}-{next(spec.numbers):04d}"
         member = Member(name, group, self.now_s, self.now_s + startup_s, self._limits)
         self.members[name] = member
-        if startup_s > 0:
+        self._find(member, startup_s)
+
+    def _find(self, member: Member, startup_s: float) -> None:
+        """Give it a machine, now or once there is one."""
+        waits = self.lasts(self.no_machine_until_s)
+        member.asked_at_s = self.no_machine_until_s if waits else self.now_s
+        member.ready_at_s = member.asked_at_s + startup_s
+        if waits:
+            self.calendar.at(member.asked_at_s, lambda: self._find(member, startup_s))
+        elif startup_s > 0:
             self.calendar.at(member.ready_at_s, lambda: self._begin(member))
         else:
             self._begin(member)
@@ -206,7 +261,9 @@ class Platform:
     def _begin(self, member: Member) -> None:
         if member.state is not ReplicaState.STARTING:
             return
-        member.place = self.engines.start(member.limits)
+        # Routers that follow nothing would take a new engine for the one that was at its place before.
+        self._unsafe = self._unsafe if self.lasts(self.routers_held_until_s) else set()
+        member.place = self.engines.start(member.limits, self._unsafe)
         if self.settings.warm_with is not None:
             self.engines.warm(member.place, self.settings.warm_with)
         member.state = ReplicaState.READY
@@ -225,6 +282,7 @@ class Platform:
             return 0
         self._spent_s += max(0.0, self.now_s - max(member.asked_at_s, self._counted_from_s))
         dropped = self.engines.stop(member.place) if member.place >= 0 else 0
+        self._unsafe.add(member.place)
         member.state = ReplicaState.FAILED
         self.changed()
         return dropped

@@ -134,7 +134,7 @@ class SimulatedEngines:
     async def registered(self, replica: Replica) -> frozenset[str] | None:
         """Adapter ids that the engine's API lists; None where it does not answer."""
         member = self._platform.members.get(replica.id)
-        if member is None or member.place < 0:
+        if member is None or not self._platform.answers(member):
             return None
         listed = frozenset(self._names[i] for i in self._platform.engines.known(member.place).tolist())
         asked = self._asked.get(replica.id, set())
@@ -145,7 +145,7 @@ class SimulatedEngines:
     async def load(self, replica: Replica, effect: LoadAdapter) -> Outcome:
         """Ask for a load; it is under way until the engine lists the name."""
         member, asked = self._platform.members.get(replica.id), self._asked.setdefault(replica.id, set())
-        if member is None or member.place < 0:
+        if member is None or not self._platform.answers(member):
             return Failed("the replica does not answer", retry_after_s=10.0)
         if effect.adapter in asked:
             return Skipped("a load of it is under way on this replica")
@@ -159,6 +159,8 @@ class SimulatedEngines:
         """Unload an adapter; an unknown name is Applied."""
         member = self._platform.members.get(replica.id)
         if member is not None and member.place >= 0:
+            if not self._platform.answers(member):
+                return Failed("the replica does not answer", retry_after_s=10.0)
             self._platform.engines.forget(member.place, self._row[effect.adapter])
         self._book.unloaded(replica, effect.adapter)
         return Applied()
@@ -192,8 +194,7 @@ class SimulatedRouters:
             return outcome
         self._last = epoch, body
         self.published += 1
-        delay_s = self._platform.settings.router_delay_s
-        self._platform.calendar.at(self._platform.now_s + delay_s, lambda: self._follow(epoch, body))
+        self._platform.tell_routers(lambda: self._follow(epoch, body))
         return Applied()
 
     async def last(self) -> tuple[int, bytes] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoscaler.connectors.metrics.histograms import quantiles
+from autoscaler.connectors.metrics.histograms import beyond, quantiles
 from autoscaler.domain.fleet import Replica, ReplicaSignals
 from autoscaler.domain.observation import Catalogue, Floats, PairTraffic, Traffic
 from autoscaler.domain.signals import Fresh, Missing, Signal
@@ -28,13 +28,21 @@ _COUNTERS = (a.PROMPT_TOKENS, a.GENERATED_TOKENS, a.SUBMITTED, a.PREEMPTIONS, a.
 
 @dataclass(frozen=True, slots=True)
 class ScrapeSettings:
-    """How metrics come. `loss_ratio`: of scrapes, target by target. `delay_s`: until a scrape can be read."""
+    """How metrics come.
+
+    Attributes:
+        interval_s, window_s, max_age_s: between scrapes; that rates are taken over; of the oldest that counts.
+        delay_s: until a scrape can be read.
+        loss_ratio: of scrapes, target by target.
+        target_s: a later first token is late.
+    """
 
     interval_s: float = 15.0
     window_s: float = 60.0
     max_age_s: float = 60.0
     delay_s: float = 1.0
     loss_ratio: float = 0.0
+    target_s: float = 1.0
     seed: int = 0
 
 
@@ -83,12 +91,14 @@ class ScrapedMetrics:
         platform.calendar.every(settings.interval_s, platform.now_s + settings.interval_s, self.scrape)
 
     def scrape(self) -> None:
-        """Scrape everything once."""
+        """Scrape everything that answers once."""
+        if self._platform.lasts(self._platform.unscraped_until_s):
+            return
         now_s, kept_s = self._platform.now_s, self._platform.now_s - self._settings.window_s
         live = {m.name: m for m in self._platform.members.values() if m.place >= 0}
         self._engines = {n: s for n, s in self._engines.items() if n in live}
         for name, member in live.items():
-            if self._rng.random() < self._settings.loss_ratio:
+            if self._rng.random() < self._settings.loss_ratio or not self._platform.answers(member):
                 continue
             series = self._engines.setdefault(name, _Series(member.ready_at_s))
             series.samples.append(self._sample(member.place, now_s))
@@ -134,6 +144,8 @@ class ScrapedMetrics:
         member = self._platform.members.get(replica.id)
         if member is None or member.place < 0:
             return Missing("it does not serve yet")
+        if self._platform.lasts(self._platform.unscraped_until_s):
+            return Missing("the routers are not scraped")
         return Fresh(float(self._platform.engines.fleet.in_flight[:, :, member.place].sum()))
 
     def _sample(self, e: int, now_s: float) -> EngineSample:
@@ -220,11 +232,12 @@ class ScrapedMetrics:
         first, first_s = newest.first - oldest.first, newest.first_s - oldest.first_s
         none = Missing("no request in the window")
         answered = int(first.sum())
-        p99 = quantiles(_EDGES_S, np.cumsum(first)[None, :].astype(np.float64), 0.99)[0] if answered else 0.0
+        below = np.cumsum(first)[None, :].astype(np.float64)
         return ReplicaSignals(
             **gauges,
             ttft_mean_s=Fresh(first_s / answered, age) if answered else none,
-            ttft_p99_s=Fresh(float(p99), age) if answered else none,
+            ttft_p99_s=Fresh(float(quantiles(_EDGES_S, below, 0.99)[0]), age) if answered else none,
+            late_ratio=Fresh(float(beyond(_EDGES_S, below, self._settings.target_s)[0]), age) if answered else none,
             queue_time_mean_s=Fresh(waiting_s / submitted, age) if submitted > 0 else none,
             itl_mean_s=Fresh(running_s / generated, age) if generated > 0 else none,
             prompt_tokens_per_s=Fresh(prompt / span, age),

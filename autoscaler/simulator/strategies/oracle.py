@@ -50,7 +50,7 @@ def run_oracle(
 
 
 def _run(scenario: Scenario, name: str, settings: dict[str, Any], build: Build, progress: Progress) -> Outcome:
-    stage = Stage(replace(scenario, routers=1, replicas=scenario.most), loads_are_free=True)
+    stage = Stage(replace(scenario, routers=1, replicas=scenario.most, failures=()), loads_are_free=True)
     stage.platform.resize("oracle", scenario.most, now=True)
     count = scenario.replicas
     used: list[tuple[float, int]] = []

@@ -15,6 +15,7 @@ from autoscaler.simulator.engine.layout import NONE, PS_PER_S
 from autoscaler.simulator.fleet.core import layout as b
 from autoscaler.simulator.fleet.core.layout import Ints
 from autoscaler.simulator.fleet.platform import Platform
+from autoscaler.simulator.strategies.failures import Struck
 
 _TENANTS = 30  # rows of the heat map
 _EDGES_S = np.array([*(ms / 1000 for ms in b.ROUTER_EDGES_MS), np.inf])
@@ -54,7 +55,7 @@ class Outcome:
             and are late already.
         adapter_loads_per_1000: host to GPU, preloads included.
         moves: (adapter, replica) pairs that appeared on the ring; of strategies that place.
-        peak_memory_bytes: of the simulation's arrays.
+        failures: those of the scenario that struck it.
     """
 
     strategy: str
@@ -74,11 +75,12 @@ class Outcome:
     timeline: Timeline | None = None
     heat: Heat | None = None
     decisions: tuple[dict[str, Any], ...] = ()
+    failures: tuple[Struck, ...] = ()
     extra: dict[str, float] = field(default_factory=dict)
 
     def figures(self) -> dict[str, Any]:
-        """Without timeline, heat and decisions."""
-        return {k: v for k, v in asdict(self).items() if k not in ("timeline", "heat", "decisions")}
+        """Without timeline, heat, decisions and failures."""
+        return {k: v for k, v in asdict(self).items() if k not in ("timeline", "heat", "decisions", "failures")}
 
 
 @dataclass(slots=True)
@@ -105,6 +107,7 @@ class Recorder:
         self._fine = np.zeros(b.FINE_BINS, np.int64)
         self._seen = {"arrived": 0, "loads": 0, "moves": 0}
         self._heat: list[Ints] = []
+        self.failures: list[Struck] = []
         self.moves: Callable[[], int] = lambda: 0
         self.tiers: Callable[[], dict[str, int]] = dict
         self._loads_before = 0
@@ -186,6 +189,7 @@ class Recorder:
             },
             timeline=self.timeline,
             heat=self._heat_map(),
+            failures=tuple(self.failures),
             **more,
         )
 

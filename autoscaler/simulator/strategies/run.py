@@ -18,6 +18,7 @@ from autoscaler.simulator.fleet.ports import EPOCH_S
 from autoscaler.simulator.fleet.scraping import ScrapeSettings
 from autoscaler.simulator.fleet.stream import ArrivalStream
 from autoscaler.simulator.fleet.tables import Level
+from autoscaler.simulator.strategies import failures
 from autoscaler.simulator.strategies.outcome import Outcome, Recorder
 from autoscaler.simulator.strategies.peers import POOL, Peer, PeerFleet, owned, rendezvous, warm_as_routed
 from autoscaler.simulator.strategies.scalers import Bounds
@@ -52,7 +53,11 @@ class Stage:
             interval_s=max(15.0, min(60.0, scenario.seconds / 120)),
         )  # fmt: skip
         self.recorder.watch(scenario.watched, scenario.marks_s)
-        self.scraping = ScrapeSettings(loss_ratio=scenario.scrape_loss_ratio, seed=scenario.seed)
+        self.recorder.failures = failures.put(self.platform, scenario.failures, scenario.seed)
+        self.scraping = ScrapeSettings(
+            delay_s=scenario.scrape_delay_s, loss_ratio=scenario.scrape_loss_ratio, target_s=scenario.target_ttft_s,
+            seed=scenario.seed,
+        )  # fmt: skip
 
     def play(self, progress: Progress = lambda share: None) -> None:
         """Run to the end, telling the share done."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from autoscaler.simulator.engine.profile import EngineLimits, EngineProfile, load_profile
 from autoscaler.simulator.fleet.core.layout import Ints
+from autoscaler.simulator.strategies.failures import Failure
 from autoscaler.simulator.traffic import (
     Arrivals,
     GeneratedTrace,
@@ -99,6 +100,8 @@ class Scenario:
         startup_s: from the request for a replica until it serves; None: as the profile says, compile cache warm.
         target_ttft_s, objective_ratio: the SLO.
         routers: each sees only what it has in flight itself.
+        scrape_loss_ratio: of scrapes, target by target; `scrape_delay_s`: until one can be read.
+        failures: what goes wrong, and when; the bound alone is spared.
         watched: adapters that are left out of the latency between marks (those that burst).
         marks_s: times; the others' p99 is told for each span between two of them.
     """
@@ -116,6 +119,8 @@ class Scenario:
     objective_ratio: float = 0.99
     routers: int = 2
     scrape_loss_ratio: float = 0.0
+    scrape_delay_s: float = 1.0
+    failures: tuple[Failure, ...] = ()
     watched: tuple[int, ...] = ()
     marks_s: tuple[float, ...] = ()
     seed: int = 0
