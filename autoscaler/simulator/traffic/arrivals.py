@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +17,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 CHUNK = 65_536
+UNREADABLE = (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error)
+"""What reading a file raises that is not there, not text, or cut off."""
 
 
 class TraceError(ValueError):
@@ -130,6 +136,26 @@ def _scaled(chunk: Arrivals, scale: float, rng: np.random.Generator) -> Arrivals
     time_s = out.time_s + np.where(is_copy, rng.random(len(rows)), 0.0) * gap_s
     order = np.argsort(time_s, kind="stable")
     return Arrivals(time_s[order], out.adapter[order], out.prompt_tokens[order], out.output_tokens[order])
+
+
+def open_text(path: Path) -> TextIO:
+    """A file as text, unpacked where its name ends in `.gz`."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
+
+
+def version_of(path: Path) -> int:
+    """Changes when the file does; 0 where there is none, whose reader says so."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def unreadable(path: Path, error: Exception) -> TraceError:
+    """What to say of a file whose reading raised one of `UNREADABLE`."""
+    return TraceError(f"{path}: {getattr(error, 'strerror', None) or error}")
 
 
 def zipf_weights(adapters: int, exponent: float) -> Floats:

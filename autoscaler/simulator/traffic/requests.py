@@ -6,7 +6,6 @@ None of them says whose a request is: adapters are drawn by a seeded Zipf law.
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,19 @@ from typing import TextIO
 
 import numpy as np
 
-from autoscaler.simulator.traffic.arrivals import CHUNK, Arrivals, Floats, Ints, Trace, TraceError, ZipfAdapters
+from autoscaler.simulator.traffic.arrivals import (
+    CHUNK,
+    UNREADABLE,
+    Arrivals,
+    Floats,
+    Ints,
+    Trace,
+    TraceError,
+    ZipfAdapters,
+    open_text,
+    unreadable,
+)
+from autoscaler.simulator.traffic.recorded import RecordedTrace
 from autoscaler.simulator.traffic.servegen import ServeGenTrace
 
 Columns = tuple[Floats, Ints, Ints]
@@ -50,19 +61,28 @@ class RequestTrace:
         draw = ZipfAdapters(self.adapter_count, self.zipf_exponent, self.seed).draw
         origin_s: float | None = None
         last_s = 0.0
-        with open_text(self.path) as file:
-            for number, lines in _blocks(file, header=self.kind != "mooncake"):
-                try:
-                    time_s, prompt, output = _KINDS[self.kind](lines)
-                except (ValueError, KeyError, IndexError, TypeError) as error:
-                    raise TraceError(f"{self.path}: lines {number} to {number + len(lines)}: {error}") from None
-                origin_s = float(time_s[0]) if origin_s is None else origin_s
-                # Recorders write requests when they end or out of order by milliseconds; time must not go back.
-                time_s = np.maximum.accumulate(np.maximum(time_s - origin_s, last_s))
-                last_s = float(time_s[-1])
-                adapter = draw(len(time_s))
-                served = (prompt > 0) & (output > 0)
-                yield Arrivals(time_s, adapter, prompt, output).take(served)
+        for time_s, prompt, output in self._columns():
+            origin_s = float(time_s[0]) if origin_s is None else origin_s
+            # Recorders write requests when they end or out of order by milliseconds; time must not go back.
+            time_s = np.maximum.accumulate(np.maximum(time_s - origin_s, last_s))
+            last_s = float(time_s[-1])
+            adapter = draw(len(time_s))
+            served = (prompt > 0) & (output > 0)
+            yield Arrivals(time_s, adapter, prompt, output).take(served)
+
+    def _columns(self) -> Iterator[Columns]:
+        try:
+            with open_text(self.path) as file:
+                for number, lines in _blocks(file, header=self.kind != "mooncake"):
+                    try:
+                        columns = _KINDS[self.kind](lines)
+                        if not np.isfinite(columns[0]).all():
+                            raise ValueError("a time is no finite number")
+                    except (ValueError, KeyError, IndexError, TypeError, OverflowError, csv.Error) as error:
+                        raise TraceError(f"{self.path}: lines {number} to {number + len(lines)}: {error}") from None
+                    yield columns
+        except UNREADABLE as error:
+            raise unreadable(self.path, error) from None
 
 
 def open_trace(
@@ -70,27 +90,23 @@ def open_trace(
 ) -> Trace:
     """A trace by its file, its kind told by the first line. `lengths` goes with ServeGen's rates.
 
+    Rates without ServeGen's laws of arrival are a recording.
+
     Raises TraceError for a file that is of no known kind or not there.
     """
     try:
         with open_text(path) as file:
             first = file.readline().strip()
-    except (OSError, UnicodeDecodeError, EOFError) as error:
-        raise TraceError(f"{path}: {error}") from None
+    except UNREADABLE as error:
+        raise unreadable(path, error) from None
     if first.startswith("client_id,window_start_s,rate_rps"):
-        return ServeGenTrace(path, lengths or _beside(path), seed)
+        laws = {"pattern", "arg1"} <= set(first.split(","))
+        return ServeGenTrace(path, lengths or _beside(path), seed) if laws else RecordedTrace(path, seed)
     kind = next((kind for start, kind in _STARTS if first.startswith(start)), None)
     if kind is None:
-        known = "Azure or BurstGPT CSV, Mooncake JSONL, ServeGen rates"
+        known = "Azure or BurstGPT CSV, Mooncake JSONL, ServeGen rates, recorded rates"
         raise TraceError(f"{path}: the first line {first[:60]!r} is of none of the known kinds: {known}")
     return RequestTrace(path, kind, adapters, zipf_exponent, seed)
-
-
-def open_text(path: Path) -> TextIO:
-    """A file as text, unpacked where its name ends in `.gz`."""
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
 
 
 def _beside(rates: Path) -> Path | None:

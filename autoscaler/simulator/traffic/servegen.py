@@ -7,7 +7,6 @@ of requests (a part of one by chance), and their gaps are drawn from the law and
 from __future__ import annotations
 
 import csv
-import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -16,7 +15,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from autoscaler.simulator.traffic.arrivals import CHUNK, Arrivals, Floats, Ints, TraceError
+from autoscaler.simulator.traffic.arrivals import (
+    CHUNK,
+    UNREADABLE,
+    Arrivals,
+    Floats,
+    Ints,
+    TraceError,
+    open_text,
+    unreadable,
+    version_of,
+)
 
 _LEVELS: Floats = np.array([0.0, 0.1, 0.5, 0.9, 0.99, 1.0])
 _QUANTILES = ("p10", "p50", "p90", "p99")
@@ -75,11 +84,11 @@ class ServeGenTrace:
 
     @cached_property
     def _table(self) -> _Rates:
-        return _read_rates(self.rates, _version(self.rates))
+        return _read_rates(self.rates, version_of(self.rates))
 
     @cached_property
     def _lengths(self) -> _Lengths:
-        version = 0 if self.lengths is None else _version(self.lengths)
+        version = 0 if self.lengths is None else version_of(self.lengths)
         return _read_lengths(self.lengths, version, tuple(self._table.clients.tolist()))
 
 
@@ -130,14 +139,6 @@ def _drawn(rng: np.random.Generator, log_quantiles: Floats) -> Ints:
     return drawn
 
 
-def _version(path: Path) -> int:
-    """Changes when the file does; 0 where there is none, whose reader says so."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
 @lru_cache(maxsize=4)  # a race plays one file hundreds of times; reading 326,000 rows takes 2 s
 def _read_rates(path: Path, version: int) -> _Rates:
     clients, starts, rates, shapes, gammas = [], [], [], [], []
@@ -147,6 +148,8 @@ def _read_rates(path: Path, version: int) -> _Rates:
             starts.append(float(row["window_start_s"]))
             rates.append(float(row["rate_rps"]))
             shapes.append(float(row["arg1"] or 0.0))
+            if not (np.isfinite(starts[-1]) and 0 <= rates[-1] < np.inf):
+                raise ValueError(f"a rate of {rates[-1]} in the window at {starts[-1]} cannot be")
         except (KeyError, TypeError, ValueError) as error:
             raise TraceError(f"{path}: line {number}: {error}") from None
         gammas.append(row["pattern"] == "Gamma")
@@ -167,19 +170,27 @@ def _read_lengths(path: Path | None, version: int, clients: tuple[int, ...]) -> 
     if path is None:
         one = {k: np.tile(v, (len(clients), 1, 1)) for k, v in default.items()}
         return _Lengths(np.zeros(1), one["in"], one["out"])
-    rows = [row for _, row in _rows(path)]
-    starts_s = np.unique(np.array([float(row["window_start_s"]) for row in rows] or [0.0]))
+    rows = [_length_row(path, *numbered) for numbered in _rows(path)]
+    starts_s = np.unique(np.array([start_s for _, start_s, _ in rows] or [0.0]))
     index = {client: i for i, client in enumerate(clients)}
     tables = {k: np.full((len(clients), len(starts_s), len(_LEVELS)), np.nan) for k in default}
-    for row in rows:
-        c = index.get(int(row["client_id"]))
+    for client, start_s, quantiles in rows:
+        c = index.get(client)
         if c is not None:
-            v = int(np.searchsorted(starts_s, float(row["window_start_s"])))
+            v = int(np.searchsorted(starts_s, start_s))
             for side, table in tables.items():
-                table[c, v] = _levels(tuple(float(row[f"{side}_{q}"] or "nan") for q in _QUANTILES))
+                table[c, v] = _levels(quantiles[side])
     for side, table in tables.items():
         _fill(table, default[side])
     return _Lengths(starts_s, tables["in"], tables["out"])
+
+
+def _length_row(path: Path, number: int, row: dict[str, str]) -> tuple[int, float, dict[str, tuple[float, ...]]]:
+    try:
+        quantiles = {side: tuple(float(row[f"{side}_{q}"] or "nan") for q in _QUANTILES) for side in ("in", "out")}
+        return int(row["client_id"]), float(row["window_start_s"]), quantiles
+    except (KeyError, TypeError, ValueError) as error:
+        raise TraceError(f"{path}: line {number}: {error}") from None
 
 
 def _fill(table: Floats, default: Floats) -> None:
@@ -202,7 +213,7 @@ def _levels(quantiles: tuple[float, ...]) -> Floats:
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     try:
-        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
+        with open_text(path) as file:
             yield from enumerate(csv.DictReader(file), 2)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"{path}: {error}") from None
+    except UNREADABLE as error:
+        raise unreadable(path, error) from None

@@ -1,5 +1,7 @@
 """What fails on schedule: who notices, what it costs, and that no request is lost by it."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -179,7 +181,8 @@ def test_no_request_is_lost_whatever_fails(
         ScrapedMetrics(one, ScrapeSettings(), np.arange(6))
         struck = put(one, failures, seed)
         for at_s, replicas in sizes:
-            one.calendar.at(at_s, lambda n=replicas: (one.resize("pool", n), one.shrink("pool", n)))  # type: ignore[misc]
+            one.calendar.at(at_s, partial(one.resize, "pool", replicas))
+            one.calendar.at(at_s, partial(one.shrink, "pool", replicas))
         one.run(70.0)
         one.run(1000.0)  # every window checks that arrivals = finished + in flight + refused
         assert sum(counted(one)) == 600
