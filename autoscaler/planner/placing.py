@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.domain.fleet import Replica, ReplicaState, Tier
-from autoscaler.domain.observation import Bools
+from autoscaler.domain.observation import Bools, Floats
 from autoscaler.domain.signals import Fresh
 from autoscaler.planner.residency import adapters_of, given_up
 from autoscaler.planner.scene import Scene
@@ -24,6 +24,7 @@ from autoscaler.ring import (
     SlotTable,
     decide_choice,
     held_by_slot,
+    held_shares,
     place,
     resolve_replication,
     restore,
@@ -97,14 +98,15 @@ def place_adapters(scene: Scene, slots: SlotTable) -> Placed:
     load = np.where(scene.dedicated(), 0.0, scene.demand.adapter_tokens_per_s)[mask]
     engine = scene.limits
     residents = max(math.floor(_HOST_FILL * engine.max_cpu_loras), 1)
+    held = _held(load / scene.demand.tokens_per_request[catalogue.tenant_index][mask], scene)
     replication = resolve_replication(
-        policy.ring.replication or "auto", load, len(wanted), max_loras=engine.max_loras, residents_per_slot=residents,
-        previous=None if previous is None else previous.replication,
+        policy.ring.replication or "auto", load, len(wanted), held=held, max_loras=engine.max_loras,
+        residents_per_slot=residents, previous=None if previous is None else previous.replication,
     )  # fmt: skip
     if replication * len(adapters) <= _SLOT_FILL * engine.max_loras * len(wanted):
         residents = min(residents, engine.max_loras)
     limits = Limits(residents, policy.ring.load_bound_ratio, quiet_load=_quiet_load(scene))
-    choice = decide_choice(len(adapters), engine.max_loras, before.choice)
+    choice = decide_choice(held, engine.max_loras, replication=replication, slots=len(wanted), previous=before.choice)
     wish = place(
         adapters, load, wanted, limits=limits, replication=replication, previous=previous, vacant=slots.vacant(),
         standbys=_standbys(policy),
@@ -117,6 +119,13 @@ def place_adapters(scene: Scene, slots: SlotTable) -> Placed:
     kept = within_budget(previous, wish, limits, max(budget, 0.0) + credit if credit else budget)
     left = budget - max(kept.cost - credit, 0.0)
     return Placed(kept.placement, choice, len(kept.moves), kept.cost, kept.deferred, left)
+
+
+def _held(requests_per_s: Floats, scene: Scene) -> Floats:
+    """What part of an adapter slot each adapter needs: all of it where a name answers 404 unless it is registered."""
+    if not scene.policy.engine.resolver:
+        return np.ones(len(requests_per_s))
+    return held_shares(requests_per_s, scene.before.choice)
 
 
 def _quiet_load(scene: Scene) -> float:

@@ -18,7 +18,7 @@ from autoscaler.ring.placement import (
     PlacementError,
     restore,
 )
-from autoscaler.ring.replication import decide_choice, resolve_replication
+from autoscaler.ring.replication import decide_choice, held_shares, resolve_replication
 from autoscaler.ring.seating import place
 from autoscaler.ring.slots import SeenReplica, Slot, SlotEvent, SlotState, SlotTable, advance
 from autoscaler.ring.snapshot import (
@@ -79,6 +79,7 @@ __all__ = [
     "encode",
     "h64",
     "held_by_slot",
+    "held_shares",
     "mix",
     "moves_between",
     "newest",

@@ -26,7 +26,13 @@ SHRINK_SHARE = 0.35
 SLOT_MARGIN = 0.9
 """The part of an engine's adapter slots that residents may take; the rest is for what the cold tier brings."""
 
+MOST_MISSES = 0.005
+"""Requests that may find their adapter in no adapter slot; where fewer do, affinity gains nothing. A load takes some
+10 ms, of one request in 200."""
+
 _STEP_UP_MARGIN = 0.95  # R (or `least`) widens only where its residents would leave another 5 % free, or it flaps
+_MOST_STEPS = 50
+_NEAR = 1e-3  # of the logarithm of the misses
 
 
 def wanted_copies(loads: Floats, mean: float, slots: int, replication: int, before: Counts | None = None) -> Counts:
@@ -78,6 +84,29 @@ def spared_copies(
     return spared
 
 
+def held_shares(requests_per_s: Floats, previous: Choice | None = None) -> Floats:
+    """The part of an adapter slot that each adapter takes up where it is served, (n,) as the rates, each 0 to 1.
+
+    Che's approximation of an LRU: one asked for at rate r is held with probability 1 - exp(-r T). T is the time within
+    which all but `MOST_MISSES` of the requests come again, twice as many where the choice is `least` already, or it
+    flaps. The sum is the working set: so many adapter slots are enough, in whatever unit rates are. One that nobody
+    asks for takes none; where nobody asks for anything, nothing is known, and each takes one.
+    """
+    total = float(requests_per_s.sum())
+    if total <= 0:
+        return np.ones(len(requests_per_s))
+    rates = requests_per_s / total
+    wanted = math.log(MOST_MISSES * (2.0 if previous is Choice.LEAST else 1.0))
+    time = 0.0
+    for _ in range(_MOST_STEPS):  # the logarithm of the misses is convex: Newton's method comes from below
+        missed = rates * np.exp(-rates * time)
+        misses = float(missed.sum())
+        if (left := math.log(misses) - wanted) <= _NEAR:
+            break
+        time += left * misses / float((rates * missed).sum())
+    return np.asarray(-np.expm1(-rates * time))
+
+
 def resolve_replication(
     setting: int | Literal["auto"],
     loads: Floats,
@@ -85,42 +114,56 @@ def resolve_replication(
     *,
     max_loras: int,
     residents_per_slot: int,
+    held: Floats | float = 1.0,
     previous: int | None = None,
 ) -> int:
     """The replication factor R of this tick.
 
     `auto` is the largest R of at least 2 whose residents (all copies over all slots) take 0.9 of the engines' adapter
-    slots, and 1 where even 2 pass `residents_per_slot`. It differs from `previous` by at most one, and rises only with
-    5 % to spare. A number is taken as it is, one step a tick. Raises ValueError for a number below 1.
+    slots, each counted by its part in `held`, and pass `residents_per_slot` nowhere, counted whole; 1 where even 2 pass
+    that. It differs from `previous` by at most one, and rises only with 5 % to spare. A number is taken as it is, one
+    step a tick. Raises ValueError for a number below 1.
     """
     if setting != "auto" and setting < 1:
         raise ValueError(f"replication is {setting}; it must be at least 1, or auto")
     if slots == 0 or len(loads) == 0:
         return previous or (2 if setting == "auto" else setting)
-    target = setting if setting != "auto" else _auto(loads, slots, max_loras, residents_per_slot, previous)
+    target = setting if setting != "auto" else _auto(loads, held, slots, max_loras, residents_per_slot, previous)
     if previous is None:
         return target
     return previous + (target > previous) - (target < previous)
 
 
-def decide_choice(warm_adapters: int, max_loras: int, previous: Choice | None = None) -> Choice:
-    """`least` where all warm adapters fit the adapter slots of every engine: affinity then gains nothing."""
-    limit = SLOT_MARGIN * max_loras * (1.0 if previous is Choice.LEAST else _STEP_UP_MARGIN)
-    return Choice.LEAST if warm_adapters <= limit else Choice.PREFERRED
+def decide_choice(
+    held: Floats, max_loras: int, *, replication: int, slots: int, previous: Choice | None = None
+) -> Choice:
+    """`least` where affinity gains nothing, else `preferred`.
+
+    That is where all adapters fit the adapter slots of every engine; and where the working set (`held_shares`) does and
+    host memory holds so many copies that half of the slots (a third, where it is `least` already) own an adapter: among
+    two owners of eight, least requests balance worse than a preferred owner with the bound over all.
+    """
+    stays = previous is Choice.LEAST
+    limit = SLOT_MARGIN * max_loras * (1.0 if stays else _STEP_UP_MARGIN)
+    spread = (3 if stays else 2) * replication >= slots
+    return Choice.LEAST if len(held) <= limit or (spread and float(held.sum()) <= limit) else Choice.PREFERRED
 
 
-def _auto(loads: Floats, slots: int, max_loras: int, residents_per_slot: int, previous: int | None) -> int:
+def _auto(
+    loads: Floats, held: Floats | float, slots: int, max_loras: int, residents_per_slot: int, previous: int | None
+) -> int:
     # Only the copies without which one adapter overloads its slot: the others are spared where room is short.
     mean = float(loads.sum()) / slots
     by_load = np.clip(np.ceil(loads / mean), 1, slots) if mean > 0 else np.ones(len(loads))
 
-    def fits(replication: int, limit: float) -> bool:
+    def fits(replication: int, part: Floats | float, limit: float) -> bool:
         margin = _STEP_UP_MARGIN if previous is not None and replication > previous else 1.0
-        return float(np.maximum(by_load, min(replication, slots)).sum()) / slots <= limit * margin
+        residents = float((np.maximum(by_load, min(replication, slots)) * part).sum()) / slots
+        return residents <= limit * margin
 
-    if slots < 2 or not fits(2, residents_per_slot):
+    if slots < 2 or not fits(2, 1.0, residents_per_slot):
         return 1
-    found = 2
-    while found < slots and fits(found + 1, math.floor(SLOT_MARGIN * max_loras)):
+    found, most = 2, math.floor(SLOT_MARGIN * max_loras)
+    while found < slots and fits(found + 1, held, most) and fits(found + 1, 1.0, residents_per_slot):
         found += 1
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autoscaler.domain.diagnosis import Cause
 from autoscaler.domain.fleet import Group, Tier
-from autoscaler.domain.signals import Fresh, Missing, Signal
+from autoscaler.domain.signals import Fresh, Signal
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.scaling.capacity import Capacity
 from autoscaler.scaling.memory import GroupMemory

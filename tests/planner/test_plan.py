@@ -310,3 +310,18 @@ def test_explain_says_how_full_a_replica_is_planned_where_nobody_stated_it():
         world.start("warm", 2)
         more, _ = explain("group/warm", world.observe(), world.tick(act=False), told).to_change
         assert f"forecast demand above {share} of capacity" in more
+
+
+def test_routing_is_by_least_requests_where_the_busy_adapters_fit_and_engines_resolve_the_others():
+    """24 adapters in 8 adapter slots, five busy: without a resolver each must be registered where it is sent."""
+    base = policy()
+    for resolver, expected in ((True, ("least", 6)), (False, ("preferred", 2))):
+        engine = replace(base.engine, resolver=resolver)
+        told = policy(engine=engine, groups=replace(base.groups, hot=None))
+        world = World(told, catalogue(24), 1000.0)
+        world.busy = 5
+        world.start("warm", 6)
+        for _ in range(20):
+            world.tick()
+        snapshot = world.snapshot()
+        assert (snapshot.choice.value, snapshot.replication_factor) == expected

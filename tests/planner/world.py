@@ -76,6 +76,7 @@ class World:
     born: int = 0
     routers_follow: bool = True
     signals: ReplicaSignals = field(default_factory=ReplicaSignals)
+    busy: int | None = None
     log: list[Effect] = field(default_factory=list)
 
     def start(self, group: str, count: int, tier: Tier = Tier.WARM, tenant: str = "") -> None:
@@ -89,6 +90,7 @@ class World:
     def observe(self) -> Observation:
         n = len(self.catalogue.ids)
         weight = 1.0 / np.arange(1, n + 1)
+        weight[n if self.busy is None else self.busy :] = 0.0
         rate = self.tokens_per_s / 500 * weight / weight.sum()
         zero = np.zeros(n)
         traffic = Traffic(

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from autoscaler.ring import Choice, Limits, PlacementError, decide_choice, place, ranked, resolve_replication
+from autoscaler.ring import Limits, PlacementError, place, ranked
 from autoscaler.ring.ranking import rank, rerank
 
 ROOMY = Limits(residents_per_slot=1000)
@@ -125,41 +125,6 @@ def test_limits_that_contradict_the_algorithm_are_refused():
     for wrong in ({"residents_per_slot": 0}, {"residents_per_slot": 1, "bound": 1.1}):
         with pytest.raises(PlacementError, match=f"{list(wrong)[-1]} is"):
             Limits(**wrong)
-
-
-@pytest.mark.parametrize(
-    ("n", "max_loras", "residents", "previous", "expected"),
-    [
-        (100, 64, 115, None, 9),  # 0.9 * 64 = 57 residents of 16 slots hold 100 adapters 9 times
-        (1000, 64, 115, None, 1),  # two copies are 125 a slot, over 115
-        (900, 64, 115, None, 2),  # 112.5 fit the host's memory, though not the adapter slots
-        (50, 64, 115, None, 16),  # all fit everywhere
-        (100, 64, 115, 2, 3),  # one step at a time
-        (100, 64, 115, 9, 9),
-        (1000, 64, 115, 2, 1),
-    ],
-)
-def test_replication_is_what_residency_allows_one_step_at_a_time(n, max_loras, residents, previous, expected):
-    found = resolve_replication(
-        "auto", np.ones(n), 16, max_loras=max_loras, residents_per_slot=residents, previous=previous
-    )
-    assert found == expected
-
-
-def test_replication_does_not_flap_at_its_edge():
-    loads = np.ones(101)  # nine copies need 56.8 of 57: enough to stay, too close to step up to
-
-    def at(previous):
-        return resolve_replication("auto", loads, 16, max_loras=64, residents_per_slot=115, previous=previous)
-
-    assert (at(9), at(8)) == (9, 8)
-
-
-def test_the_choice_is_least_where_every_adapter_fits_everywhere_with_hysteresis():
-    assert decide_choice(57, 64, Choice.LEAST) is Choice.LEAST
-    assert decide_choice(57, 64) is Choice.PREFERRED
-    assert decide_choice(54, 64, Choice.PREFERRED) is Choice.LEAST
-    assert decide_choice(58, 64, Choice.LEAST) is Choice.PREFERRED
 
 
 def test_an_updated_ranking_is_the_ranking_from_scratch():
