@@ -92,10 +92,11 @@ def held_shares(requests_per_s: Floats, previous: Choice | None = None) -> Float
     flaps. The sum is the working set: so many adapter slots are enough, in whatever unit rates are. One that nobody
     asks for takes none; where nobody asks for anything, nothing is known, and each takes one.
     """
-    total = float(requests_per_s.sum())
-    if total <= 0:
+    most = float(requests_per_s.max(initial=0.0))
+    if most <= 0:
         return np.ones(len(requests_per_s))
-    rates = requests_per_s / total
+    rates = requests_per_s / most
+    rates /= rates.sum()
     wanted = math.log(MOST_MISSES * (2.0 if previous is Choice.LEAST else 1.0))
     time = 0.0
     for _ in range(_MOST_STEPS):  # the logarithm of the misses is convex: Newton's method comes from below

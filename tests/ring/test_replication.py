@@ -82,6 +82,10 @@ def test_the_working_set_leaves_the_misses_it_allows_in_any_unit_and_order(found
     assert held_shares(np.append(found, 0.0), previous)[:-1] == pytest.approx(held, abs=1e-6)
 
 
+def test_rates_whose_sum_is_no_number_are_weighed_all_the_same():
+    assert held_shares(np.array([1e308, 1e308, 1e308, 1e-308, 0.0])) == pytest.approx([0.995, 0.995, 0.995, 0.0, 0.0])
+
+
 def test_where_nobody_asks_for_anything_each_adapter_counts():
     assert held_shares(np.zeros(3)).tolist() == [1.0, 1.0, 1.0]
     assert held_shares(np.zeros(0)).tolist() == []
