@@ -65,7 +65,7 @@ def _recording(arguments: argparse.Namespace, policy: FleetPolicy) -> Recording:
     end_s = time.time() if end_s is None else end_s
     if start_s is None or not start_s < end_s:
         raise UsageError("--prometheus needs --start, before --end")
-    reached, router = reached_prometheus(arguments)
+    reached, router = reached_prometheus(arguments, arguments.prometheus)
     return asyncio.run(from_prometheus(reached, router, policy, arguments.policy, start_s, end_s))
 
 

@@ -49,8 +49,8 @@ class Recording:
     notes: tuple[str, ...]
 
 
-def reached_prometheus(arguments: argparse.Namespace) -> tuple[PrometheusSettings, str]:
-    """How `--prometheus` is reached with what `--settings` says of it, and whose names the routers' series have.
+def reached_prometheus(arguments: argparse.Namespace, url: str) -> tuple[PrometheusSettings, str]:
+    """How a Prometheus is reached with what `--settings` says of it, and whose names the routers' series have.
 
     Raises UsageError for a router that is not known.
     """
@@ -59,8 +59,8 @@ def reached_prometheus(arguments: argparse.Namespace) -> tuple[PrometheusSetting
     router = settings.metrics.router.value if told is not None and arguments.router == "envoy" else arguments.router
     if router not in ROUTERS:
         raise UsageError(f"there is no router preset {router!r}; choose one of {', '.join(ROUTERS)}")
-    reached = prometheus_settings(settings, told or Prometheus(url=arguments.prometheus))
-    return replace(reached, url=arguments.prometheus), router
+    reached = prometheus_settings(settings, told or Prometheus(url=url))
+    return replace(reached, url=url), router
 
 
 async def from_prometheus(
@@ -79,14 +79,14 @@ async def from_prometheus(
             + "; choose another --start and --end, or another forecast.bucket"
         )
     span = (first_s, last_s, bucket_s)
-    times_s, requests = await _read(reached, router, policy, catalogue, span)
+    times_s, requests = await read_span(reached, router, policy, catalogue, span)
     if np.isnan(requests).all():
         raise UsageError(f"{reached.url} holds no request of a router between these times; is --router {router} right?")
     preset = ROUTERS[router]
     tokens = np.full_like(requests, np.nan)
     if preset.prompt_tokens and preset.completion_tokens:
         parts = [
-            (await _read(reached, router, policy, catalogue, span, counter))[1]
+            (await read_span(reached, router, policy, catalogue, span, counter))[1]
             for counter in (preset.prompt_tokens, preset.completion_tokens)
         ]
         tokens = np.where((parts[0] + parts[1] > 0) | (requests == 0), parts[0] + parts[1], np.nan)
@@ -95,7 +95,7 @@ async def from_prometheus(
     return Recording(catalogue, bucket_s, times_s, requests, tokens, round((start_s - first_s) / bucket_s) + 1, notes)
 
 
-async def _read(
+async def read_span(
     reached: PrometheusSettings,
     router: str,
     policy: FleetPolicy,
@@ -103,6 +103,10 @@ async def _read(
     span_s: tuple[float, float, float],
     counter: str = "",
 ) -> tuple[Floats, Floats]:
+    """Ends of steps (P), and rates over them (P, A), NaN where unknown: requests/s, or of another counter.
+
+    Raises UsageError where requests cannot be read.
+    """
     pieces = [piece async for piece in recorded_rates(reached, router, policy, catalogue, span_s, counter)]
     troubles = sorted({piece.trouble for piece in pieces if piece.trouble})
     if troubles and not counter:

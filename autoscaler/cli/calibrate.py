@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not start_s < end_s:
         raise UsageError("--start must lie before --end")
     shapes = _shapes(arguments.profile)
-    reached, router = reached_prometheus(arguments)
+    reached, router = reached_prometheus(arguments, arguments.prometheus)
     recorded = asyncio.run(_recorded(reached, router, policy, arguments.policy or Path(), start_s, end_s))
     limits = _limits(arguments, policy, recorded)
     fit = _best(recorded, limits, shapes, arguments.name)

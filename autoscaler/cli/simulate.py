@@ -16,48 +16,58 @@ from joblib import Parallel, delayed
 
 from autoscaler.cli.errors import UsageError
 from autoscaler.cli.policies import read_policy, shipped_policy
+from autoscaler.cli.simulation_recording import trace_of
 from autoscaler.cli.simulation_report import page
+from autoscaler.cli.simulation_scenario import scenario_of
 from autoscaler.cli.tables import table
 from autoscaler.policy.model import FleetPolicy
-from autoscaler.simulator.engine.profile import EngineLimits, ProfileError
+from autoscaler.simulator.engine.profile import ProfileError
 from autoscaler.simulator.fleet.tables import Level
 from autoscaler.simulator.strategies.catalogue import strategies
 from autoscaler.simulator.strategies.dedicated import MOST_TENANTS
 from autoscaler.simulator.strategies.outcome import Outcome
-from autoscaler.simulator.strategies.scenario import Scenario, Traffic
+from autoscaler.simulator.strategies.scenario import Scenario
 from autoscaler.simulator.strategies.search import Figures, Job, Results, best, climb
-from autoscaler.simulator.traffic import GeneratorSettings, TraceError
-
-_SLOTS = 32
+from autoscaler.simulator.traffic import TraceError
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the comparison, write what was asked for. Returns 0. Raises UsageError for input that cannot be used."""
-    policy = read_policy(arguments.policy or shipped_policy("default"))
+    policy_file = arguments.policy or shipped_policy("default")
+    policy = read_policy(policy_file)
+    told = Told(len(set(arguments.strategy)))
     try:
-        scenario = _scenario(arguments, policy)
-        capacity = _capacity_tokens_per_s(scenario)
-        jobs = [
-            Job(scenario, name, {}, policy, capacity, Level(arguments.routers))
-            for name in dict.fromkeys(arguments.strategy)
-        ]
-        tenants = len(scenario.trace.adapters)
-        if tenants > MOST_TENANTS and any(job.strategy == "group-per-tenant" for job in jobs):
-            raise UsageError(
-                f"group-per-tenant needs {tenants} replicas at least; {MOST_TENANTS} are simulated at most"
-            )
-        told = Told(len(jobs))
-        outcomes = list(_played(_tuned(jobs, arguments, told), arguments.jobs, told))
+        with trace_of(arguments, policy, policy_file) as (trace, start_s):
+            scenario = scenario_of(arguments, policy, trace, start_s)
+            _report(arguments, policy, scenario, _outcomes(arguments, policy, scenario, told))
     except (TraceError, ProfileError) as error:
         raise UsageError(str(error)) from error
+    except KeyboardInterrupt:
+        told.end()
+        again = " what --results has kept is not run again" if arguments.tune and arguments.results else ""
+        raise UsageError(f"stopped before the end: nothing is reported;{again or ' fewer --hours take less'}") from None
+    return 0
+
+
+def _outcomes(arguments: argparse.Namespace, policy: FleetPolicy, scenario: Scenario, told: Told) -> list[Outcome]:
+    """Every strategy played, in the order asked for."""
+    capacity = _capacity_tokens_per_s(scenario)
+    names = list(dict.fromkeys(arguments.strategy))
+    tenants = len(scenario.trace.adapters)
+    if tenants > MOST_TENANTS and "group-per-tenant" in names:
+        raise UsageError(f"group-per-tenant needs {tenants} replicas at least; {MOST_TENANTS} are simulated at most")
+    jobs = [Job(scenario, name, {}, policy, capacity, Level(arguments.routers)) for name in names]
+    outcomes = list(_played(_tuned(jobs, arguments, told), arguments.jobs, told))
     told.end()
-    outcomes.sort(key=lambda o: [job.strategy for job in jobs].index(o.strategy))
+    return sorted(outcomes, key=lambda o: names.index(o.strategy))
+
+
+def _report(arguments: argparse.Namespace, policy: FleetPolicy, scenario: Scenario, outcomes: list[Outcome]) -> None:
     print(_table(outcomes, scenario))
     if arguments.output:
         _write(arguments.output, json.dumps(_finite(_document(outcomes, scenario)), indent=1))
     if arguments.html:
         _write(arguments.html, page(outcomes, scenario, policy.name))
-    return 0
 
 
 class Told:
@@ -89,31 +99,6 @@ class Told:
         """Leave the line."""
         if sys.stderr.isatty():
             print(" " * 72, end="\r", file=sys.stderr, flush=True)
-
-
-def _scenario(arguments: argparse.Namespace, policy: FleetPolicy) -> Scenario:
-    stated = policy.engine.limits
-    slots = arguments.max_loras or stated.max_loras or _SLOTS
-    host = arguments.max_cpu_loras or stated.max_cpu_loras or slots
-    limits = EngineLimits(
-        max_loras=slots, max_cpu_loras=max(slots, host), max_lora_rank=stated.max_lora_rank or 16,
-        max_num_seqs=stated.max_num_seqs or 256,
-    )  # fmt: skip
-    seconds = arguments.hours * 3600.0
-    if not seconds > 0 or arguments.replicas < 1:
-        raise UsageError(f"--hours {arguments.hours:g} and --replicas {arguments.replicas} must be above 0")
-    generator = GeneratorSettings(
-        adapters=arguments.adapters, rate_rps=arguments.rate, season_s=seconds, season_ratio=2.0
-    )
-    traffic = Traffic(
-        arguments.trace, arguments.lengths, arguments.start, arguments.scale, arguments.speed, generator=generator
-    )
-    warm = policy.groups.warm
-    return Scenario(
-        traffic, arguments.profile, limits, seconds, min(600.0, seconds / 6), arguments.replicas, warm.min_replicas,
-        max(warm.max_replicas, arguments.replicas), arguments.startup, policy.slo.ttft_s, policy.slo.objective_ratio,
-        seed=arguments.seed,
-    )  # fmt: skip
 
 
 def _capacity_tokens_per_s(scenario: Scenario) -> float:

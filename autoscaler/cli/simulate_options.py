@@ -19,10 +19,13 @@ def register(commands: Any) -> None:
         "simulate",
         help="a policy on a trace, beside what others would do, on a virtual clock",
         description="Run your policy's own controller over a trace on simulated engines, and other ways to run the "
-        "fleet beside it: replica-hours, latency, adapter loads, and why each decision was made. Nothing is started.",
+        "fleet beside it: replica-hours, latency, adapter loads, and why each decision was made. Nothing is started. "
+        "Traces: Azure 2023, ServeGen rates, Mooncake JSONL, BurstGPT CSV, rates that were recorded, a range of a "
+        "Prometheus, or generated ones.",
     )
     _traffic(command)
     _fleet(command)
+    _failures(command)
     command.add_argument(
         "--strategy", nargs="+", choices=STRATEGIES, default=list(USUAL), metavar="NAME",
         help=f"any of {', '.join(STRATEGIES)} (default: {' '.join(USUAL)})",
@@ -41,11 +44,30 @@ def register(commands: Any) -> None:
 def _traffic(command: argparse.ArgumentParser) -> None:
     command.add_argument("--policy", type=Path, metavar="FILE", help="your policy (default: the shipped default.yaml)")
     command.add_argument(
-        "--trace", type=Path, metavar="FILE",
-        help="Azure 2023, ServeGen rates, Mooncake or BurstGPT, also as .gz (default: generated traffic)",
+        "--trace", metavar="FILE|URL",
+        help="Azure 2023, ServeGen rates, Mooncake, BurstGPT or recorded rates (client_id, window_start_s, rate_rps, "
+        "and perhaps prompt_tokens, output_tokens), also as .gz; or the URL of a Prometheus that has recorded your "
+        "routers (default: generated traffic)",
     )  # fmt: skip
+    command.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="keep what a Prometheus gave, for --trace and for `backtest --rates`",
+    )
+    command.add_argument(
+        "--settings", type=Path, metavar="FILE",
+        help="take the Prometheus' credentials, matchers and router from these settings",
+    )  # fmt: skip
+    command.add_argument(
+        "--router", default="envoy", metavar="NAME", help="whose names the routers' series in a Prometheus have"
+    )
     command.add_argument("--lengths", type=Path, metavar="FILE", help="token lengths of a ServeGen trace")
-    command.add_argument("--start", type=float, default=0.0, metavar="S", help="where in the trace to begin")
+    command.add_argument(
+        "--start", metavar="TIME",
+        help="where to begin: seconds into a file; of a Prometheus 2026-05-01T00:00:00Z, or seconds (default: so that "
+        "the range ends now)",
+    )  # fmt: skip
     command.add_argument("--hours", type=float, default=2.0, metavar="H", help="of simulated time (default: 2)")
     command.add_argument("--scale", type=float, default=1.0, metavar="K", help="share of the trace's requests")
     command.add_argument("--speed", type=float, default=1.0, metavar="X", help="trace time per simulated time")
@@ -55,6 +77,27 @@ def _traffic(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     command.add_argument(
         "--rate", type=float, default=40.0, metavar="RPS", help="mean requests/s of generated traffic (default: 40)"
+    )
+    command.add_argument(
+        "--generate", nargs="+", action="extend", default=[], metavar="KEY=VALUE",
+        help="more of generated traffic: zipf_exponent, on and off (mean spells of a tenant: 25m), always_on (so many "
+        "never switch off), season, season_ratio, lifetime (of a tenant), bursts=ADAPTER:START:FOR:FACTOR (such as "
+        "5:30m:10m:5; several times), prompt_tokens, output_tokens (medians), tokens_spread, window (default: a season "
+        "that doubles the load once); zipf_exponent also says how adapters are drawn for a trace that names none",
+    )  # fmt: skip
+
+
+def _failures(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--fail", nargs="+", action="extend", default=[], metavar="TIME:KIND[:FOR]",
+        help="30m:kill (a replica dies), 1h:hang:2m (one answers nothing), 1h:scrapes:10m (Prometheus scrapes "
+        "nothing), 1h:routers:10m (routers follow no new configuration), 1h:machines:20m (none is free for a start)",
+    )  # fmt: skip
+    command.add_argument(
+        "--scrape-loss", type=float, default=0.0, metavar="RATIO", help="share of scrapes that fail (default: 0)"
+    )
+    command.add_argument(
+        "--scrape-delay", type=float, default=1.0, metavar="S", help="until a scrape can be read (default: 1)"
     )
 
 

@@ -23,6 +23,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A time in which something was so; of no length where it happened at once."""
+
+    name: str
+    begin_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Dot:
     """One point of a scatter."""
 
@@ -62,14 +71,23 @@ class _Axis:
         return [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
-def lines(at_s: Sequence[float], curves: Sequence[Line], label: str, *, log: bool = False, mark: float = 0.0) -> str:
-    """Curves over hours; `mark`: a level worth a line of its own."""
+def lines(
+    at_s: Sequence[float], curves: Sequence[Line], label: str, *, log: bool = False, mark: float = 0.0,
+    spans: Sequence[Span] = (),
+) -> str:  # fmt: skip
+    """Curves over hours; `mark`: a level worth a line of its own; `spans`: times that are shaded."""
     known = [v for c in curves for v in c.values if math.isfinite(v)] or [1.0]
     high = max(*known, mark) * 1.08 or 1.0
     low = max(min(known), 1e-3) * 0.9 if log else 0.0
     x = _Axis(at_s[0] / 3600, max(at_s[-1] / 3600, at_s[0] / 3600 + 1e-6), _LEFT, WIDTH - _RIGHT)
     y = _Axis(low, max(high, low * 1.5), HEIGHT - _BOTTOM, _TOP, log)
     parts = [_grid(x, y, label)]
+    for span in spans:
+        left, right = x.at(span.begin_s / 3600), x.at(span.end_s / 3600)
+        parts.append(
+            f'<rect class="span" x="{left:.1f}" y="{_TOP}" width="{max(2.0, right - left):.1f}" '
+            f'height="{HEIGHT - _BOTTOM - _TOP}"><title>{escape(span.name)}</title></rect>'
+        )
     if mark:
         parts.append(
             f'<line class="mark" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y.at(mark):.1f}" y2="{y.at(mark):.1f}"/>'

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from autoscaler.cli.simulation_charts import Dot, Line, bars, heat, lines, scatter, stacked
+from autoscaler.cli.simulation_charts import Dot, Line, Span, bars, heat, lines, scatter, stacked
 from autoscaler.simulator.fleet.ports import EPOCH_S
 from autoscaler.simulator.strategies.outcome import Outcome
 from autoscaler.simulator.strategies.scenario import Scenario
@@ -25,9 +25,11 @@ def page(outcomes: Sequence[Outcome], scenario: Scenario, policy: str) -> str:
         _section(
             "What it cost, and how late it was", _frontier(outcomes, colour, scenario) + _table(outcomes, scenario)
         ),
-        _section("Replicas over time", _replicas(outcomes, colour)),
+        _section("Replicas over time", _replicas(outcomes, colour, scenario)),
         _section("Time to first token, p99", _latency(outcomes, colour, scenario)),
     ]
+    if scenario.failures:
+        parts.append(_section("What failed, and when", _failures(outcomes)))
     for outcome in outcomes:
         if outcome.strategy == "ours":
             parts += [_inside(outcome), _decisions(outcome)]
@@ -104,7 +106,7 @@ def _table(outcomes: Sequence[Outcome], scenario: Scenario) -> str:
     return f"<table><tr>{''.join(f'<th>{h}</th>' for h in heads)}</tr>{rows}</table>"
 
 
-def _replicas(outcomes: Sequence[Outcome], colour: dict[str, str]) -> str:
+def _replicas(outcomes: Sequence[Outcome], colour: dict[str, str], scenario: Scenario) -> str:
     drawn = [o for o in outcomes if o.timeline is not None and o.strategy != "group-per-tenant"]
     if not drawn or drawn[0].timeline is None:
         return ""
@@ -115,7 +117,7 @@ def _replicas(outcomes: Sequence[Outcome], colour: dict[str, str]) -> str:
         if o.timeline
     ]
     rate = Line("requests/s", drawn[0].timeline.arrived_rps, "--grey")
-    return lines(at_s, curves, "replicas that serve") + lines(at_s, [rate], "requests/s")
+    return lines(at_s, curves, "replicas that serve", spans=_spans(scenario)) + lines(at_s, [rate], "requests/s")
 
 
 def _latency(outcomes: Sequence[Outcome], colour: dict[str, str], scenario: Scenario) -> str:
@@ -123,7 +125,29 @@ def _latency(outcomes: Sequence[Outcome], colour: dict[str, str], scenario: Scen
     if not drawn or drawn[0].timeline is None:
         return ""
     curves = [Line(o.strategy, o.timeline.ttft_p99_s, colour[o.strategy]) for o in drawn if o.timeline]
-    return lines(drawn[0].timeline.at_s, curves, "seconds (log)", log=True, mark=scenario.target_ttft_s)
+    at_s, mark = drawn[0].timeline.at_s, scenario.target_ttft_s
+    return lines(at_s, curves, "seconds (log)", log=True, mark=mark, spans=_spans(scenario))
+
+
+def _spans(scenario: Scenario) -> list[Span]:
+    return [
+        Span(f"{f.kind.value}, {f.at_s / 60:g} min", f.at_s, min(f.at_s + f.seconds, scenario.seconds))
+        for f in scenario.failures
+    ]
+
+
+def _failures(outcomes: Sequence[Outcome]) -> str:
+    """A line a failure and strategy that it struck; shaded above."""
+    rows = "".join(
+        f"<tr><td>{s.at_s / 60:g} min</td><td>{s.kind.value}</td><td>{f'{s.seconds / 60:g} min' if s.seconds else '-'}"
+        f"</td><td>{escape(o.strategy)}</td><td>{escape(s.replica) or '-'}</td><td>{s.refused}</td></tr>"
+        for o in outcomes
+        for s in o.failures
+    )
+    spared = [o.strategy for o in outcomes if not o.failures]
+    note = f"<p>Not struck: {escape(', '.join(spared))}.</p>" if spared else ""
+    heads = "".join(f"<th>{h}</th>" for h in ("when", "what", "for", "strategy", "replica", "requests it had"))
+    return f'<table class="text"><tr>{heads}</tr>{rows}</table>{note}'
 
 
 def _inside(outcome: Outcome) -> str:
@@ -197,6 +221,7 @@ svg{width:100%;height:auto;display:block;margin:4px 0}
 svg text{font-size:11px;fill:var(--ink)}svg text.axis{fill:var(--soft);font-size:10.5px}
 svg path{fill:none;stroke-width:1.8}
 svg .grid{stroke:var(--line)}svg .mark{stroke:var(--rose);stroke-dasharray:3 4;opacity:.8}
+svg .span{fill:var(--rose);opacity:.16}
 .tiles{display:flex;flex-wrap:wrap;gap:12px;margin-top:18px}.tiles div{flex:1 1 130px;background:var(--card);
 border:1px solid var(--line);border-radius:12px;padding:12px 14px;color:var(--soft);font-size:13px}
 .tiles b{display:block;font-size:23px;color:var(--ink)}.legend span{margin-right:14px;font-size:12.5px}

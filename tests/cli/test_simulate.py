@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from autoscaler.cli import main
-from autoscaler.cli.simulation_charts import Dot, Line, heat, lines, scatter, stacked
+from autoscaler.cli.simulation_charts import Dot, Line, Span, heat, lines, scatter, stacked
+from autoscaler.simulator.strategies.search import Job
 
 pytestmark = pytest.mark.slow
 SMALL = (
@@ -60,6 +61,10 @@ def test_the_same_seed_prints_the_same_table(capsys: pytest.CaptureFixture[str])
         (("--trace", "no-such-file.csv"), "no-such-file.csv"),
         (("--profile", "no-such-gpu"), "no-such-gpu"),
         (("--hours", "0"), "--hours 0"),
+        (("--fail", "1m:explode"), "kinds are kill, hang"),
+        (("--generate", "tempo=3"), "keys are zipf_exponent"),
+        (("--scrape-loss", "1"), "--scrape-loss 1"),
+        (("--trace", "http://127.0.0.1:1"), "http://127.0.0.1:1 does not answer"),
         (("--adapters", "3000", "--strategy", "group-per-tenant"), "3000 replicas"),
     ],
 )
@@ -69,10 +74,49 @@ def test_wrong_input_is_one_sentence(wrong: tuple[str, ...], named: str, capsys:
     assert named in told[-1]
 
 
+def test_the_report_says_what_failed_when_and_whom_it_struck(tmp_path: Path) -> None:
+    files = ("--output", str(tmp_path / "report.json"), "--html", str(tmp_path / "report.html"))
+    failures = ("--fail", "3m:kill", "2m:scrapes:90s", "--scrape-loss", "0.1", "--scrape-delay", "2")
+    assert main(["simulate", *SMALL, *failures, *files]) == 0
+    told = json.loads((tmp_path / "report.json").read_text())
+    at = [(120.0, "scrapes", 90.0), (180.0, "kill", 0.0)]
+    assert [(f["at_s"], f["kind"], f["seconds"]) for f in told["scenario"]["failures"]] == at
+    assert (told["scenario"]["scrape_loss_ratio"], told["scenario"]["scrape_delay_s"]) == (0.1, 2.0)
+    for name, outcome in told["strategies"].items():
+        struck = outcome["failures"]
+        assert [(f["at_s"], f["kind"], f["seconds"]) for f in struck] == ([] if name == "oracle" else at)
+        assert outcome["errors"] >= sum(f["refused"] for f in struck)
+    assert told["strategies"]["ours"]["failures"][1]["replica"].startswith("warm-")
+    page = (tmp_path / "report.html").read_text()
+    assert "What failed, and when" in page
+    assert page.count('class="span"') == 4, "two failures in two charts"
+    assert "Not struck: oracle." in page
+
+
+def test_a_damaged_recording_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "kept.csv"
+    path.write_text("client_id,window_start_s,rate_rps,prompt_tokens,output_tokens\na,0,5,100,10\na,60,much,100,10\n")
+    assert main(["simulate", *SMALL, "--trace", str(path)]) == 2
+    assert capsys.readouterr().err.strip().splitlines()[-1].startswith(f"lora-autoscaler: {path}: line 3: ")
+
+
+def test_ctrl_c_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(job: Job, progress: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Job, "run", interrupted)
+    assert main(["simulate", *SMALL]) == 2
+    told = capsys.readouterr().err.strip()
+    assert told == "lora-autoscaler: stopped before the end: nothing is reported; fewer --hours take less"
+
+
 def test_charts_draw_names_as_text_and_leave_gaps_where_nothing_is_known() -> None:
     line = lines([0.0, 60.0, 120.0], [Line("<b>", [1.0, float("nan"), 2.0], "--teal")], "requests")
     assert "<b>" not in line
     assert line.count("M") == 2  # a gap begins a new stroke
+    shaded = lines([0.0, 3600.0], [Line("r", [1.0, 2.0], "--teal")], "requests", spans=[Span("<out>", 900.0, 1800.0)])
+    assert shaded.count('class="span"') == 1
+    assert "&lt;out&gt;" in shaded
     assert "a&lt;b" in heat(["a<b"], [60.0], [[0.5]], 1.0)
     assert "late" in scatter([Dot("late", 3.0, 20.0, "--rose", False)], "hours", "s", 1.0)
     assert stacked([0.0, 60.0], [Line("warm", [3.0, 4.0], "--amber")], "tenants").count("<polygon") == 1

@@ -20,21 +20,21 @@ from autoscaler.simulator.fleet.stream import ArrivalStream
 _LOOK_S = 5.0  # between two looks at whether a draining replica has finished
 
 
-Due = Sequence[tuple[float, int, Callable[[], None]]]
+Due = Sequence[tuple[float, int, Callable[[], object]]]
 
 
 class Calendar:
     """What is due when; equal times in the order of their making."""
 
     def __init__(self) -> None:
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._number = itertools.count()
 
-    def at(self, when_s: float, what: Callable[[], None]) -> None:
+    def at(self, when_s: float, what: Callable[[], object]) -> None:
         """Do `what` at `when_s`."""
         heapq.heappush(self._due, (when_s, next(self._number), what))
 
-    def every(self, period_s: float, first_s: float, what: Callable[[], None]) -> None:
+    def every(self, period_s: float, first_s: float, what: Callable[[], object]) -> None:
         """Do `what` at `first_s` and every `period_s` from then on."""
 
         def again() -> None:
@@ -47,7 +47,7 @@ class Calendar:
         """When something is due; infinite where nothing is."""
         return self._due[0][0] if self._due else float("inf")
 
-    def pop(self) -> Callable[[], None]:
+    def pop(self) -> Callable[[], object]:
         """What is due next."""
         return heapq.heappop(self._due)[2]
 

@@ -47,7 +47,10 @@ class Traffic:
         """The trace, drawn by `seed`."""
         if self.file is None:
             return GeneratedTrace(self.generator, seed)
-        return open_trace(self.file, lengths=self.lengths, adapters=self.generator.adapters, seed=seed)
+        return open_trace(
+            self.file, lengths=self.lengths, adapters=self.generator.adapters,
+            zipf_exponent=self.generator.zipf_exponent, seed=seed,
+        )  # fmt: skip
 
     def arrivals(self, trace: Trace, seconds: float, seed: int) -> Iterator[Arrivals]:
         """`seconds` of it."""

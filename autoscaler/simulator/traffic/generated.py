@@ -64,8 +64,16 @@ class GeneratorSettings:
         for name in ("adapters", "rate_rps", "on_s", "season_s", "window_s", "prompt_tokens", "output_tokens"):
             if not getattr(self, name) > 0:
                 raise TraceError(f"{name} is {getattr(self, name)}: it must be above 0")
-        if self.season_ratio < 1 or self.off_s < 0 or self.lifetime_s < 0:
-            raise TraceError("season_ratio must be at least 1, off_s and lifetime_s at least 0")
+        if self.season_ratio < 1 or min(self.off_s, self.lifetime_s, self.tokens_spread, self.always_on) < 0:
+            raise TraceError(
+                "season_ratio must be at least 1, off_s, lifetime_s, tokens_spread and always_on at least 0"
+            )
+        for burst in self.bursts:
+            if not (0 <= burst.adapter < self.adapters and burst.duration_s > 0 and burst.factor >= 0):
+                raise TraceError(
+                    f"a burst of adapter {burst.adapter} for {burst.duration_s:g} s to {burst.factor:g} times its rate "
+                    f"cannot be: adapters are 0 to {self.adapters - 1}, and it must last"
+                )
 
 
 @dataclass(frozen=True)
