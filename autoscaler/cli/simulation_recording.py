@@ -17,6 +17,7 @@ from shutil import copyfile
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import numpy.typing as npt
 
 from autoscaler.cli.backtest import moment
 from autoscaler.cli.backtest_recording import reached_prometheus, read_span, recorded_catalogue
@@ -113,7 +114,7 @@ async def record(source: Source, span_s: Span, file: Path) -> tuple[str, ...]:
     )
     preset = ROUTERS[source.router]
     windows, points = round((last_s - first_s) / window_s) + 1, max(_FEWEST_WINDOWS, _MOST_VALUES // len(catalogue.ids))
-    known, tokens = 0, False
+    known, tokens = np.zeros(windows, np.bool_), False
     with gzip.open(file, "wt", newline="") if file.suffix == ".gz" else file.open("w", newline="") as lines:
         rows = csv.writer(lines, lineterminator="\n")
         rows.writerow(_HEAD)
@@ -126,14 +127,25 @@ async def record(source: Source, span_s: Span, file: Path) -> tuple[str, ...]:
                 (await source.read(catalogue, span, counter))[1] if counter else rates * np.nan for counter in counters
             ]
             rows.writerows(_rows(catalogue, ends_s - window_s, rates, lengths))
-            known += int((~np.isnan(rates)).any(axis=1).sum())
+            known[begin : end + 1] = (~np.isnan(rates)).any(axis=1)
             tokens = tokens or bool((lengths[0] > 0).any())
-    if not known:
+    if not known.any():
         url, router = source.reached.url, source.router
         raise UsageError(f"{url} holds no request of a router between these times; is --router {router} right?")
-    if known < windows:
-        notes = (*notes, f"{windows - known} of {windows} windows are unknown and played as those before them")
+    notes = (*notes, *_gaps(known))
     return notes if tokens else (*notes, "no tokens are recorded: a request counts as 500")
+
+
+def _gaps(known: npt.NDArray[np.bool_]) -> Iterator[str]:
+    """What to say of windows that are unknown, of which one at least is not."""
+    first, last, windows = int(known.argmax()), int(known[::-1].argmax()), len(known)
+    within = int((~known).sum()) - first - last
+    if first:
+        yield f"the first {first} of {windows} windows are unknown: what is played begins after them"
+    if within:
+        yield f"{within} of {windows} windows are unknown and played as those before them"
+    if last:
+        yield f"the last {last} of {windows} windows are unknown: nothing is played there"
 
 
 def _rows(

@@ -67,6 +67,17 @@ async def test_what_was_recorded_is_played_again(source: Known, tmp_path: Path, 
     assert float(mix.output_tokens.mean()) == pytest.approx(80.0, rel=0.1)
 
 
+async def test_it_is_told_where_the_unknown_lies(source: Known, tmp_path: Path) -> None:
+    whole = await record(source, (START_S + 180.0, START_S + 240.0, 60.0), tmp_path / "a.csv")
+    assert whole == (
+        "the first 1 of 2 windows are unknown: what is played begins after them",
+        "no tokens are recorded: a request counts as 500",
+    )
+    assert (await recorded(source, tmp_path / "b.csv", 3)) == (
+        "the last 1 of 3 windows are unknown: nothing is played there",
+    )
+
+
 async def test_it_is_read_in_bounded_pieces(source: Known, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, pieces = tmp_path / "whole.csv", tmp_path / "pieces.csv"
     await recorded(source, whole)

@@ -133,6 +133,29 @@ def test_a_backtest_of_a_real_prometheus(
     assert page.stat().st_size > 10_000
 
 
+def test_a_simulation_plays_what_a_real_prometheus_has_recorded_and_keeps_it(
+    recorded: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy, kept = tmp_path / "policy.yaml", tmp_path / "kept.csv"
+    policy.write_bytes(POLICY)
+    fleet = ["--replicas", "2", "--max-loras", "8", "--startup", "30", "--strategy", "least-request-hpa"]
+    asked = ["simulate", "--policy", str(policy), "--hours", "1", *fleet, "--output"]
+    # From a quarter of an hour before the half hour that nobody recorded to one after it.
+    span = ["--start", f"{START_S + 1.25 * 3600:.0f}", "--record", str(kept)]
+    assert main([*asked, str(tmp_path / "a.json"), "--trace", recorded.url, *span]) == 0
+    assert "of 60 windows are unknown and played as those before them" in capsys.readouterr().err
+    assert main([*asked, str(tmp_path / "b.json"), "--trace", str(kept)]) == 0
+    assert "unknown" not in capsys.readouterr().err
+    first, again = (json.loads((tmp_path / name).read_text())["strategies"] for name in ("a.json", "b.json"))
+    assert first == again, "the file is the range"
+    told = first["least-request-hpa"]
+    assert told["requests"] == pytest.approx(10.0 * 3000, rel=0.03), "the gap is no silence"
+    assert told["tokens_per_s"] == pytest.approx(10.0 * 100, rel=0.1), "answers of 100 tokens are recorded"
+    rows = [line.split(",") for line in kept.read_text().splitlines()[1:]]
+    assert {row[0] for row in rows} == {"t000", "t001"}
+    assert {round(float(row[3])) for row in rows if row[0] == "t000"} == {200}
+
+
 def test_history_that_no_router_wrote_is_said_so(
     recorded: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
