@@ -84,8 +84,9 @@ def lines(
     parts = [_grid(x, y, label)]
     for span in spans:
         left, right = x.at(span.begin_s / 3600), x.at(span.end_s / 3600)
+        kind = "span" if span.end_s > span.begin_s else "instant"
         parts.append(
-            f'<rect class="span" x="{left:.1f}" y="{_TOP}" width="{max(2.0, right - left):.1f}" '
+            f'<rect class="{kind}" x="{left:.1f}" y="{_TOP}" width="{max(2.0, right - left):.1f}" '
             f'height="{HEIGHT - _BOTTOM - _TOP}"><title>{escape(span.name)}</title></rect>'
         )
     if mark:

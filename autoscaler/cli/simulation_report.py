@@ -221,7 +221,7 @@ svg{width:100%;height:auto;display:block;margin:4px 0}
 svg text{font-size:11px;fill:var(--ink)}svg text.axis{fill:var(--soft);font-size:10.5px}
 svg path{fill:none;stroke-width:1.8}
 svg .grid{stroke:var(--line)}svg .mark{stroke:var(--rose);stroke-dasharray:3 4;opacity:.8}
-svg .span{fill:var(--rose);opacity:.16}
+svg .span{fill:var(--rose);opacity:.16}svg .instant{fill:var(--rose);opacity:.7}
 .tiles{display:flex;flex-wrap:wrap;gap:12px;margin-top:18px}.tiles div{flex:1 1 130px;background:var(--card);
 border:1px solid var(--line);border-radius:12px;padding:12px 14px;color:var(--soft);font-size:13px}
 .tiles b{display:block;font-size:23px;color:var(--ink)}.legend span{margin-right:14px;font-size:12.5px}
