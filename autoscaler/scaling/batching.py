@@ -18,6 +18,7 @@ import numpy as np
 
 OCTAVE_PARTS = 4  # levels of load are a fifth apart
 MOST_TICKS = 40.0  # of weight a level has: at 15 s a tick it follows a change within ten minutes
+MOST_LATE_TICKS = 160.0  # of who was late there: an objective is of hours
 KNOWN_TICKS = 3.0
 REMEMBERED_TICKS = 4.0  # that a known level keeps when the group has another size
 HALF_LIFE_S = 21_600.0  # of what is not seen again
@@ -68,7 +69,7 @@ def seen_at(levels: Levels, running: float, tokens_per_s: float, elapsed_s: floa
             tokens_per_s=old.tokens_per_s + (tokens_per_s - old.tokens_per_s) / ticks,
         )
         if late is not None:
-            told = min(old.late_ticks + 1.0, MOST_TICKS)
+            told = min(old.late_ticks + 1.0, MOST_LATE_TICKS)
             new = replace(new, late_ratio=old.late_ratio + (late - old.late_ratio) / told, late_ticks=told)
         kept[octave] = new
     return tuple(kept[octave] for octave in sorted(kept))

@@ -2,7 +2,7 @@
 
 What a largest batch would carry is no promise of latency: where prompts are long and come in heaps, first tokens are
 late from half of it on, and where they are short and even, they are in time beyond what the batches promised.
-Worked numbers: .1 % late at 2,000 tokens/s and 10 % at 3,000: 1 % is reached at 2,500.
+Worked numbers: .1 % late at 2,000 tokens/s and 10 % at 3,000, for long: 1 % is reached at 2,500.
 """
 
 from __future__ import annotations
@@ -16,28 +16,44 @@ from autoscaler.scaling.batching import Levels
 
 KNOWN_TICKS = 4.0
 PROVEN_TICKS = 8.0
+DOUBT_TICKS = 40.0  # of what smaller loads had: one heap of long prompts is late at whatever load it meets
 NEVER = 1e-4  # of first tokens: fewer are taken for none
+MOST_OFTEN = 4.0  # times what the objective allows may be late at a peak
 
 
-def in_time(levels: Levels, objective_ratio: float) -> tuple[float, float]:
+def allowed(late_per_s: float, answered_per_s: float, objective_ratio: float) -> float:
+    """Share of first tokens that may be late at a peak: an objective is of hours, and calm ones leave some of it.
+
+    Worked numbers: 1 % may be late. Where .5 % were, 2 % may be at a peak; where 2 % were, peaks are held to 1 %.
+    """
+    budget = 1.0 - objective_ratio
+    if answered_per_s <= 0.0:
+        return budget
+    return budget * min(max(budget * answered_per_s / max(late_per_s, NEVER * answered_per_s), 1.0), MOST_OFTEN)
+
+
+def in_time(levels: Levels, may_be_late: float) -> tuple[float, float]:
     """Tokens/s of one replica that were proven to be in time, 0 where none were, and that may be asked; maybe infinite.
 
     A load counts as late only beside a smaller one that was in time: what is late at any load, more replicas do not
-    cure. The late share cannot fall with load, so neighbours that seem to say so are taken together.
+    cure. The late share cannot fall with load, so neighbours that seem to say so are taken together. What a load had
+    for a few minutes is drawn to what smaller ones had: a limit that is not true is never passed, and never refuted.
     """
     known = [level for level in levels if level.late_ticks >= KNOWN_TICKS]
     if not known:
         return 0.0, math.inf
     tokens = np.array([level.tokens_per_s for level in known])
-    rising = _rising(np.array([x.late_ratio for x in known]), np.array([x.late_ticks for x in known]))
+    ticks, seen = np.array([x.late_ticks for x in known]), np.array([x.late_ratio for x in known])
+    below = np.concatenate([seen[:1], (np.cumsum(ticks * seen) / np.cumsum(ticks))[:-1]])
+    rising = _rising((ticks * seen + DOUBT_TICKS * below) / (ticks + DOUBT_TICKS), ticks)
     late = np.maximum(rising, NEVER)
-    allowed = max(1.0 - objective_ratio, NEVER)
-    good = int((late <= allowed).sum())
+    limit = max(may_be_late, NEVER)
+    good = int((late <= limit).sum())
     often = [t for t, level in zip(tokens[:good].tolist(), known, strict=False) if level.late_ticks >= PROVEN_TICKS]
     proven = max(often, default=0.0)
     if good in (0, len(known)):
         return proven, math.inf
-    share = math.log(allowed / late[good - 1]) / math.log(late[good] / late[good - 1])
+    share = math.log(limit / late[good - 1]) / math.log(late[good] / late[good - 1])
     return proven, float(tokens[good - 1] + share * (tokens[good] - tokens[good - 1]))
 
 

@@ -67,7 +67,7 @@ def test_demand_is_held_against_what_was_in_time():
     learnt = CapacityMemory(levels=late, most_running=64.0, at_s=NOON - 15.0)
     wanted = demand(2600.0, requests=20.0, seen=2600.0)
     got = warm(4, wanted=wanted, told=policy(capacity=None), memory=settled(4, load=steady(2600.0), capacity=learnt))
-    usable = in_time(late, 0.99)[1]
+    usable = in_time(late, 0.01)[1]
     assert 300.0 < usable < 600.0
     assert (got.recommended, got.trail[0].reason) == (math.ceil(2600.0 / usable), Reason.FORECAST_DEMAND)
     assert f"over the {figure(usable)} that a replica serves in time" in got.trail[0].message
