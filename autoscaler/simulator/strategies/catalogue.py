@@ -79,7 +79,7 @@ _FILLS = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 
 _TRIGGERS = (0.76, 0.74, 0.72, 0.7, 0.68, 0.66, 0.64, 0.62, 0.6, 0.55, 0.5, 0.4, 0.3, 0.2, 0.1)
 _LEASTS = (3.0, 2.5, 2.2, 2.0, 1.8, 1.65, 1.5, 1.35, 1.2, 1.1, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35)
 """Least replicas over the scenario's: where load rises faster than a replica starts, a fixed fleet is a peer's best."""
-_UTILISATIONS = (0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1)
+_UTILISATIONS = (0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.2, 1.35)
 _FIRST_LEAST = 0.8
 _HIGH = 40.0  # requests in flight a replica: growth above it, beside a tuned least count
 
