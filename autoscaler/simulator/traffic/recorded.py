@@ -34,6 +34,7 @@ _PROMPT_TOKENS, _OUTPUT_TOKENS = 400.0, 100.0
 # Sigma of the logarithm of one adapter's lengths: clients of published providers have a p90 of 3.4 to 4.7 times p50.
 _SPREAD = 1.0
 _MOST_REQUESTS = 20_000_000  # of one window, which is drawn at once: 1 GB
+_MOST_TOKENS = 1e7
 _LONE_WINDOW_S = 60.0
 _Row = tuple[str, float, float, float, float]
 
@@ -119,26 +120,32 @@ def _rows(path: Path) -> Iterator[_Row]:
     """(name, window's start, requests/s, mean tokens of prompts and of answers); lines without a rate are left out."""
     try:
         with open_text(path) as file:
-            for number, row in enumerate(csv.DictReader(file), 2):
+            lines = csv.reader(file)
+            head = next(lines)
+            name, start, rate = (head.index(column) for column in ("client_id", "window_start_s", "rate_rps"))
+            prompt, output = (head.index(c) if c in head else None for c in ("prompt_tokens", "output_tokens"))
+            for line in filter(None, lines):
                 try:
-                    read = (
-                        row["client_id"], float(row["window_start_s"]), float(row["rate_rps"] or "nan"),
-                        float(row.get("prompt_tokens") or _PROMPT_TOKENS),
-                        float(row.get("output_tokens") or _OUTPUT_TOKENS),
-                    )  # fmt: skip
-                    _check(*read)
-                except (KeyError, TypeError, ValueError) as error:
-                    raise TraceError(f"{path}: line {number}: {error}") from None
-                if not math.isnan(read[2]):
-                    yield read
+                    rate_rps, start_s = float(line[rate] or "nan"), float(line[start])
+                    prompts = float((prompt and line[prompt]) or _PROMPT_TOKENS)
+                    outputs = float((output and line[output]) or _OUTPUT_TOKENS)
+                    _check(line[name], start_s, rate_rps, prompts, outputs)
+                except IndexError:
+                    raise TraceError(
+                        f"{path}: line {lines.line_num}: it has {len(line)} columns of {len(head)}"
+                    ) from None
+                except ValueError as error:
+                    raise TraceError(f"{path}: line {lines.line_num}: {error}") from None
+                if not math.isnan(rate_rps):
+                    yield line[name], start_s, rate_rps, prompts, outputs
     except UNREADABLE as error:
         raise unreadable(path, error) from None
 
 
-def _check(name: str, start_s: float, rate_rps: float, *lengths: float) -> None:
+def _check(name: str, start_s: float, rate_rps: float, prompts: float, outputs: float) -> None:
     if not name or not math.isfinite(start_s):
         raise ValueError("a line needs a client_id and a window_start_s")
-    if not (math.isnan(rate_rps) or 0 <= rate_rps < math.inf) or not all(0 < tokens < 1e7 for tokens in lengths):
+    if rate_rps < 0 or rate_rps == math.inf or not (0 < prompts < _MOST_TOKENS and 0 < outputs < _MOST_TOKENS):
         raise ValueError("a rate must be 0 or more, and lengths above 0")
 
 

@@ -75,7 +75,7 @@ def test_rates_alone_do_and_a_line_without_a_rate_is_no_line(tmp_path: Path) -> 
         (["a,0,1,0.0,1"], "lengths above 0"),
         (["a,nan,1,1,1"], "line 2: a line needs"),
         (["a,60,1,1,1", "a,0,1,1,1"], "sort it by window_start_s"),
-        (["a"], "line 2: "),
+        (["", "a"], "line 3: it has 1 columns of 5"),
         ([], "no line with a rate"),
         (["a,0,1e9,1,1", "a,60,1,1,1"], "too many"),
     ],
