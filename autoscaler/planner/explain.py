@@ -183,6 +183,12 @@ def _group(name: str, known: _Known) -> Explanation:
     capacity = known.plan.scale.capacity.get(name)
     if capacity is not None and isinstance(capacity.tokens_per_s, Fresh):
         facts.append(f"One replica carries {capacity.tokens_per_s.value:.0f} tokens/s ({capacity.source}).")
+    took = known.plan.scale.startup_s
+    facts.append(
+        f"A new replica takes {took.value:.0f} s until it answers, as was seen; growth looks so far ahead."
+        if isinstance(took, Fresh)
+        else f"A new replica takes {known.policy.scaling.startup_s:.0f} s, by the policy's word: {took.why}."
+    )
     leaving = [r for r, departure in known.plan.ring.departures.items() if departure.group == name]
     if leaving:
         facts.append(f"On their way out: {_listed(leaving)}.")

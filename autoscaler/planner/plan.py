@@ -27,7 +27,7 @@ from autoscaler.planner.ring_step import RingPlan, as_published, plan_ring
 from autoscaler.planner.views import WARM_GROUP, scale_view, tier_view
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.policy.words import Actuation, Mode
-from autoscaler.scaling import ScalePlan, capacity_of, decide_scale
+from autoscaler.scaling import ScalePlan, as_measured, capacity_of, decide_scale
 from autoscaler.tiering import TierPlan, decide_tiers
 
 OVERDRAFT = 25.0
@@ -86,7 +86,8 @@ def plan(
     Returns:
         The plan, and the memory for the next tick. The same input gives the same output.
     """
-    now_s = observation.now_s
+    now_s, stated = observation.now_s, policy
+    policy = as_measured(policy, memory.scaling.starts)
     demand, demand_memory = foresee(observation, memory.demand, policy)
     diagnosis, diagnosis_memory = diagnose(observation, policy, memory.diagnosis, now_s)
     capacity = capacity_of(memory.scaling, policy, WARM_GROUP)
@@ -123,7 +124,7 @@ def plan(
         fleet=policy.name,
         now_s=now_s,
         mode=policy.mode,
-        inputs_digest=_digest(observation, overrides, policy, demand_memory.learned.version),
+        inputs_digest=_digest(observation, overrides, stated, demand_memory.learned.version),
         demand=demand,
         diagnosis=diagnosis,
         tiers=tiers,

@@ -7,6 +7,16 @@ replica is made, and what time it is.
 from autoscaler.scaling.capacity import Capacity, capacity_of
 from autoscaler.scaling.decide import decide_scale
 from autoscaler.scaling.memory import ScalingMemory
+from autoscaler.scaling.starts import as_measured
 from autoscaler.scaling.view import GroupDemand, ScalePlan, ScaleView
 
-__all__ = ["Capacity", "GroupDemand", "ScalePlan", "ScaleView", "ScalingMemory", "capacity_of", "decide_scale"]
+__all__ = [
+    "Capacity",
+    "GroupDemand",
+    "ScalePlan",
+    "ScaleView",
+    "ScalingMemory",
+    "as_measured",
+    "capacity_of",
+    "decide_scale",
+]

@@ -17,6 +17,7 @@ from autoscaler.scaling.needs import recommend
 from autoscaler.scaling.readings import Readings, read
 from autoscaler.scaling.scene import Scene, disagree, lead_s, no_requests
 from autoscaler.scaling.schedule import Bounds, bounds
+from autoscaler.scaling.starts import follow
 from autoscaler.scaling.total import Claim, within_total
 from autoscaler.scaling.trend import LoadMemory, arrived, say, seen
 from autoscaler.scaling.view import GroupDemand, ScalePlan, ScaleView
@@ -70,7 +71,7 @@ def decide_scale(
         scene.group.name for scene in scenes if not scene.wanted and decisions[scene.group.name].desired == 0
     )
     capacity = {scene.group.name: scene.capacity for scene in scenes}
-    return ScalePlan(decisions, conditions, capacity, remove), memory
+    return ScalePlan(decisions, conditions, capacity, remove, memory.starts.startup_s), memory
 
 
 def _all_groups(view: ScaleView, policy: FleetPolicy) -> list[Group]:
@@ -140,7 +141,8 @@ def _remember(
             capacity=learn(last.capacity, mine, view.diagnosis, policy, now_s),
             load=_followed(last.load, wanted, seen_now, policy, now_s),
         )
-    return replace(memory, groups=out, changes_s=tuple(changes))
+    starts = follow(memory.starts, view.replicas, now_s)
+    return replace(memory, groups=out, changes_s=tuple(changes), starts=starts)
 
 
 def _followed(

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from autoscaler.scaling.batching import Level, Levels
+from autoscaler.scaling.starts import Starts
 from autoscaler.scaling.trend import LoadMemory, Sayer
 
 MEMORY_VERSION = 1
@@ -79,14 +80,18 @@ class ScalingMemory:
     Attributes:
         groups: by name; a group that is gone is forgotten.
         changes_s: times of the last hour's changes of any group's replica count.
+        starts: how long replicas of any group took to start.
     """
 
     groups: Mapping[str, GroupMemory] = field(default_factory=dict)
     changes_s: tuple[float, ...] = ()
+    starts: Starts = field(default_factory=Starts)
 
     def to_json(self) -> dict[str, Any]:
         """A mapping of JSON values; a few hundred bytes a group."""
-        return {"version": MEMORY_VERSION, **asdict(self)}
+        written = {"version": MEMORY_VERSION, **asdict(self)}
+        written["starts"]["answered"] = sorted(self.starts.answered)
+        return written
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ScalingMemory:
@@ -104,6 +109,7 @@ class ScalingMemory:
             return cls(
                 groups={str(name): _group(group) for name, group in data["groups"].items()},
                 changes_s=tuple(float(t) for t in data["changes_s"]),
+                starts=_starts(data.get("starts", {})),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"scaling memory is damaged ({error!r}); start with an empty one") from error
@@ -120,6 +126,12 @@ def _group(data: Mapping[str, Any]) -> GroupMemory:
     if load.get("losses"):
         load["losses"] = _row(load["losses"], len(Sayer))
     return GroupMemory(**{**data, "needs": needs, "capacity": CapacityMemory(**capacity), "load": LoadMemory(**load)})
+
+
+def _starts(data: Mapping[str, Any]) -> Starts:
+    since_s = {str(name): float(at_s) for name, at_s in data.get("since_s", {}).items()}
+    took_s = tuple(float(s) for s in data.get("took_s", ()))
+    return Starts(since_s, took_s, frozenset(map(str, data.get("answered", ()))))
 
 
 def _level(data: Mapping[str, Any]) -> Level:

@@ -76,9 +76,11 @@ class ScalePlan:
             the planner knows since when each holds.
         capacity: what one replica of each group carries.
         remove: hot groups that are not needed any more, to be removed once they are drained.
+        startup_s: how long replicas were seen to take until they answer; Missing while the policy's word counts.
     """
 
     decisions: Mapping[str, ScaleDecision]
     conditions: tuple[Condition, ...] = ()
     capacity: Mapping[str, Capacity] = field(default_factory=dict)
     remove: frozenset[str] = frozenset()
+    startup_s: Signal = UNSEEN

@@ -13,6 +13,7 @@ from autoscaler.policy.steps import Ring as RingPolicy
 from autoscaler.policy.steps import TenantSlo
 from autoscaler.policy.words import Actuation, Isolation, Mode, Overflow
 from autoscaler.ring import MemberState, Ring, ring_diff
+from autoscaler.scaling.starts import Starts
 from tests.planner.invariants import check
 from tests.planner.world import World, catalogue, kinds, policy, running
 
@@ -310,6 +311,17 @@ def test_explain_says_how_full_a_replica_is_planned_where_nobody_stated_it():
         world.start("warm", 2)
         more, _ = explain("group/warm", world.observe(), world.tick(act=False), told).to_change
         assert f"forecast demand above {share} of capacity" in more
+
+
+def test_growth_looks_as_far_ahead_as_replicas_were_seen_to_take():
+    world = running()
+    facts = explain("group/warm", world.observe(), world.tick(), world.policy).facts
+    assert "A new replica takes 180 s, by the policy's word: 0 starts were seen, 3 are needed." in facts
+    world.memory = replace(world.memory, scaling=replace(world.memory.scaling, starts=Starts(took_s=(560.0,) * 3)))
+    decided = world.tick()
+    assert decided.demand.forecast.horizons_s[1] == 560.0 + world.policy.tick_interval_s
+    facts = explain("group/warm", world.observe(), decided, world.policy).facts
+    assert "A new replica takes 560 s until it answers, as was seen; growth looks so far ahead." in facts
 
 
 def test_routing_is_by_least_requests_where_the_busy_adapters_fit_and_engines_resolve_the_others():
