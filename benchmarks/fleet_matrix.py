@@ -69,6 +69,7 @@ def _setting(told: dict[str, Any]) -> str:
 
 _TOLD = (
     "utilisation",
+    "capacity_tokens_per_s",
     "queue",
     "least",
     "choices",

@@ -86,14 +86,11 @@ class Race:
         return self._maker.regime.changing(self._rate_rps, self._maker.regime.middle_slots, 0).objective_ratio
 
     def _tune(self) -> dict[str, Pick]:
-        """Each one's cheapest setting that keeps the SLO: all ladders at one number of slots, the best at all."""
+        """Each one's cheapest setting that keeps the SLO: all ladders at one number of slots, the best at all, and
+        the one across it where that was best."""
         regime, names = self._maker.regime, (OURS, BOUND, *PEERS)
         ladders = [tuple(one) for name in names for one in self._ladders(name, regime.middle_slots)]
         tried = self._runs.climb(ladders)
-        crossing = [self._maker.across(self._best(name, tried, ladders).job) for name in names]
-        crossing = [(ladder, at) for ladder, at in crossing if ladder]
-        tried += self._runs.climb([ladder for ladder, _ in crossing], [at for _, at in crossing])
-        ladders += [ladder for ladder, _ in crossing]
         first = {name: self._best(name, tried, ladders) for name in names}
         others = [
             (self._with_slots(pick, slots), pick.at)
@@ -102,6 +99,10 @@ class Race:
         ]  # fmt: skip
         tried += self._runs.climb([ladder for ladder, _ in others], [at for _, at in others])
         ladders += [ladder for ladder, _ in others]
+        crossing = [self._maker.across(self._best(name, tried, ladders).job) for name in names]
+        crossing = [(ladder, at) for ladder, at in crossing if ladder]
+        tried += self._runs.climb([ladder for ladder, _ in crossing], [at for _, at in crossing])
+        ladders += [ladder for ladder, _ in crossing]
         for job in {job.key: job for job in tried}.values():
             figures = self._runs.of(job)
             told = {k: figures[k] for k in ("gpu_hours", "ttft_p99_s", "slo_attainment")}

@@ -63,11 +63,15 @@ def _peer(
     turned: tuple[str, tuple[float, ...]] = ("", ()),
 ) -> Strategy:  # fmt: skip
     def run(scenario: Scenario, settings: Settings, progress: Progress) -> Outcome:
-        least = max(scenario.least, round(settings.get("least", 0.0) * scenario.replicas))
-        bounded = scenario if scenario.least == scenario.most else replace(scenario, least=least)
-        return run_peer(bounded, name, build(settings), settings, progress)
+        return run_peer(_bounded(scenario, settings), name, build(settings), settings, progress)
 
     return Strategy(name, run, ladders, usual, turned)
+
+
+def _bounded(scenario: Scenario, settings: Settings) -> Scenario:
+    """The scenario with the setting's least count, a multiple of the replicas at the start."""
+    least = max(scenario.least, round(settings.get("least", 0.0) * scenario.replicas))
+    return scenario if scenario.least == scenario.most else replace(scenario, least=least)
 
 
 def _ladder(key: str, values: tuple[float, ...], **fixed: Any) -> list[Settings]:
@@ -89,12 +93,13 @@ def strategies(policy: FleetPolicy, capacity_tokens_per_s: float, level: Level =
 
     Args:
         policy: ours.
-        capacity_tokens_per_s: what one replica carries, for the peer that profiles it beforehand.
+        capacity_tokens_per_s: what one replica carries, for the peer that profiles it beforehand, and for us where
+            an operator states it.
         level: of our routers.
     """
 
     def ours(scenario: Scenario, settings: Settings, progress: Progress) -> Outcome:
-        return run_ours(scenario, "ours", adjusted(policy, settings), settings, level, progress)
+        return run_ours(_bounded(scenario, settings), "ours", adjusted(policy, settings), settings, level, progress)
 
     def oracle(scenario: Scenario, settings: Settings, progress: Progress) -> Outcome:
         return run_oracle(scenario, "oracle", settings, progress)
@@ -103,7 +108,15 @@ def strategies(policy: FleetPolicy, capacity_tokens_per_s: float, level: Level =
         return run_dedicated(scenario, "group-per-tenant", settings, progress)
 
     found = [
-        Strategy("ours", ours, [_ladder("utilisation", _UTILISATIONS)], {}),
+        Strategy(
+            "ours", ours,
+            [
+                _ladder("utilisation", _UTILISATIONS),
+                _ladder("utilisation", _UTILISATIONS, capacity_tokens_per_s=capacity_tokens_per_s),
+                _ladder("least", _LEASTS, utilisation=1.0, capacity_tokens_per_s=capacity_tokens_per_s),
+            ],
+            {}, ("utilisation", _UTILISATIONS),
+        ),
         _peer(
             "round-robin-hpa", lambda s: Peer(peers.round_robin(), QueueHpa(s["queue"])),
             [_ladder("least", (*_LEASTS, 0.0), queue=q) for q in (1.0, 5.0)],
