@@ -31,6 +31,8 @@ _SEARCHING = ("search.py", "catalogue.py")  # of `strategies`: they choose what 
 _LONG = ("ours", "oracle")  # begun first, so that two cores end together
 DEARER = 1.05
 """A setting that missed the SLO at this many times the cost of one that kept it ends its ladder's search."""
+COLLAPSED = 0.95
+"""With fewer first tokens in time a fleet grows by its own queue: its cost says nothing of more cautious settings."""
 
 
 @cache
@@ -169,8 +171,8 @@ def climb(
 ) -> list[Job]:
     """The jobs that were run, of all ladders, which may be of several strategies; every result is in `results`.
 
-    A ladder is given up at a setting that misses the SLO and is `DEARER` than the strategy's cheapest that keeps it:
-    cost falls along a ladder, so what is before it costs more still. `first`: where to begin each ladder.
+    A ladder is given up at a setting that misses the SLO by little and is `DEARER` than the strategy's cheapest that
+    keeps it: cost falls along a ladder, so what is before it costs more still. `first`: where to begin each ladder.
     """
     guesses = first or [None] * len(ladders)
     searches = [Climb.of(jobs, guess) for jobs, guess in zip(ladders, guesses, strict=True)]
@@ -187,12 +189,13 @@ def _judged(search: Climb, job: Job, tried: Sequence[Job], results: Results) -> 
     kept = keeps_slo(job, results)
     good = [j for j in tried if j.strategy == job.strategy and keeps_slo(j, results)]
     cheapest = min((_hours(j, results) for j in good), default=float("inf"))
-    return search.after(kept, hopeless=not kept and _hours(job, results) >= DEARER * cheapest)
+    figures = results.get(job) or {"gpu_hours": float("inf"), "slo_attainment": 0.0}
+    near = not kept and figures["slo_attainment"] >= COLLAPSED
+    return search.after(kept, hopeless=near and figures["gpu_hours"] >= DEARER * cheapest)
 
 
 def _hours(job: Job, results: Results) -> float:
-    figures = results.get(job)
-    return float("inf") if figures is None else float(figures["gpu_hours"])
+    return float((results.get(job) or {"gpu_hours": float("inf")})["gpu_hours"])
 
 
 def keeps_slo(job: Job, results: Results) -> bool:

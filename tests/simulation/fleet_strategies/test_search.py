@@ -49,11 +49,22 @@ def test_a_guess_is_followed_rung_by_rung(limit: int, guess: int) -> None:
 def test_a_setting_that_misses_and_is_dearer_than_the_best_ends_its_ladder() -> None:
     results, told = Results(), list[float]()
     cheap, dear = job(active=1.0, choices=2), [job(active=float(i), choices=0) for i in range(7)]
-    for one, found in ((cheap, figures(5.0, 1.0)), *((j, figures(9.0 - i / 10, 0.5)) for i, j in enumerate(dear))):
+    for one, found in ((cheap, figures(5.0, 1.0)), *((j, figures(9.0 - i / 10, 0.96)) for i, j in enumerate(dear))):
         results.keep(one, found)
     tried = climb([[cheap], dear], results, 1, lambda j, f: told.append(1.0))
     assert tried == [cheap, dear[3]], "the three before it cost more still, the three after it miss"
     assert not told, "what is known is not run"
+
+
+def test_a_fleet_that_collapsed_says_nothing_of_what_more_cautious_settings_cost() -> None:
+    """It grew by its own queue: 12 replica-hours at the middle setting, where three rungs back keeps the SLO for 4."""
+    results = Results()
+    rungs = [job(active=float(i), choices=0) for i in range(7)]
+    results.keep(job(active=1.0, choices=2), figures(5.0, 1.0))
+    for i, one in enumerate(rungs):
+        results.keep(one, figures(4.0, 1.0) if i < 2 else figures(12.0, 0.5))
+    tried = climb([[job(active=1.0, choices=2)], rungs], results, 1)
+    assert best(tried, results) == rungs[1]
 
 
 def test_a_target_is_crossed_with_least_counts_and_a_least_count_with_targets() -> None:
