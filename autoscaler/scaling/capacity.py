@@ -12,7 +12,7 @@ from autoscaler.domain.fleet import Replica, ReplicaState
 from autoscaler.domain.signals import Fresh, Missing, Signal, value_or
 from autoscaler.policy.model import FleetPolicy
 from autoscaler.scaling.batching import carried, resized, seen_at
-from autoscaler.scaling.lateness import allowed, in_time
+from autoscaler.scaling.lateness import in_time
 from autoscaler.scaling.memory import CapacityMemory, ScalingMemory
 from autoscaler.scaling.readings import capacity_waiting, tokens_per_s
 
@@ -21,7 +21,6 @@ NEAR = 0.7  # of the KV target: from here to the target a batch's cost grows by 
 QUEUED = 1.0  # of the queue target: a request that happens to wait when it is counted is no queue
 SMOOTHING = 0.1  # of each new tick: about 7 ticks to follow half of a change of mix
 PROVEN_HALF_LIFE_S = 43_200.0
-BUDGET_HALF_LIFE_S = 7_200.0  # of who was late and who was not
 IN_TIME = "in time"
 ALIKE = 0.8  # groups of sizes within this ratio serve about as many adapters a replica
 
@@ -79,8 +78,7 @@ def _within_slo(capacity: Capacity, learnt: CapacityMemory, policy: FleetPolicy)
     usable = policy.usable(capacity.tokens_per_s)
     if isinstance(usable, Missing):
         return capacity
-    may_be_late = allowed(learnt.late_per_s, learnt.answered_per_s, policy.slo.objective_ratio)
-    proven, most = in_time(learnt.levels, may_be_late)
+    proven, most = in_time(learnt.levels, 1.0 - policy.slo.objective_ratio)
     wanted = max(min(usable.value, most), min(proven, most))
     if wanted == usable.value or not 0.0 < wanted < math.inf:
         return capacity
@@ -116,7 +114,6 @@ def learn(
     well = [known[r.id] for r in able if r.id in known]
     calm = [known[r.id] for r in able if r.id in known and cause[r.id] is not Cause.THRASH]
     late = _late(calm) if _settled(memory, len(ready), policy, now_s) else None
-    memory = _counted(memory, list(known.values()), policy, now_s)
     memory = _fitted(memory, len(ready), able, well, late, now_s)
     return replace(_measured(memory, len(ready), calm, policy, now_s), at_s=now_s)
 
@@ -141,23 +138,6 @@ def _measured(
     step = max(SMOOTHING, 1.0 / (memory.samples + 1))
     moved = memory.tokens_per_s + step * (sum(samples) / len(samples) - memory.tokens_per_s)
     return replace(memory, tokens_per_s=moved, samples=memory.samples + 1, measured_replicas=ready)
-
-
-def _counted(memory: CapacityMemory, seen: Sequence[Seen], policy: FleetPolicy, now_s: float) -> CapacityMemory:
-    """The memory with this tick's first tokens, sick replicas' too; at first an objective counts as just met."""
-    told = [s for s in seen if s.late_ratio is not None]
-    answered = sum(s.requests_per_s for s in told)
-    if not memory.answered_per_s:
-        return replace(memory, answered_per_s=answered, late_per_s=(1.0 - policy.slo.objective_ratio) * answered)
-    if not told:
-        return memory
-    late = answered * (_late(told) or 0.0)
-    new = 1.0 - 0.5 ** ((now_s - memory.at_s) / BUDGET_HALF_LIFE_S)
-    return replace(
-        memory,
-        answered_per_s=memory.answered_per_s + new * (answered - memory.answered_per_s),
-        late_per_s=memory.late_per_s + new * (late - memory.late_per_s),
-    )
 
 
 def _late(seen: Sequence[Seen]) -> float | None:

@@ -14,22 +14,10 @@ import numpy as np
 from autoscaler.domain.observation import Floats
 from autoscaler.scaling.batching import Levels
 
-KNOWN_TICKS = 4.0
+KNOWN_TICKS = 2.0
 PROVEN_TICKS = 8.0
-DOUBT_TICKS = 40.0  # of what smaller loads had: one heap of long prompts is late at whatever load it meets
+DOUBT_TICKS = 10.0  # of what smaller loads had: one heap of long prompts is late at whatever load it meets
 NEVER = 1e-4  # of first tokens: fewer are taken for none
-MOST_OFTEN = 4.0  # times what the objective allows may be late at a peak
-
-
-def allowed(late_per_s: float, answered_per_s: float, objective_ratio: float) -> float:
-    """Share of first tokens that may be late at a peak: an objective is of hours, and calm ones leave some of it.
-
-    Worked numbers: 1 % may be late. Where .5 % were, 2 % may be at a peak; where 2 % were, peaks are held to 1 %.
-    """
-    budget = 1.0 - objective_ratio
-    if answered_per_s <= 0.0:
-        return budget
-    return budget * min(max(budget * answered_per_s / max(late_per_s, NEVER * answered_per_s), 1.0), MOST_OFTEN)
 
 
 def in_time(levels: Levels, may_be_late: float) -> tuple[float, float]:
@@ -37,7 +25,7 @@ def in_time(levels: Levels, may_be_late: float) -> tuple[float, float]:
 
     A load counts as late only beside a smaller one that was in time: what is late at any load, more replicas do not
     cure. The late share cannot fall with load, so neighbours that seem to say so are taken together. What a load had
-    for a few minutes is drawn to what smaller ones had: a limit that is not true is never passed, and never refuted.
+    for a minute or two is drawn to what smaller ones had: a limit that is not true is never passed, and never refuted.
     """
     known = [level for level in levels if level.late_ticks >= KNOWN_TICKS]
     if not known:

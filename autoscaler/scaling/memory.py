@@ -28,7 +28,6 @@ class CapacityMemory:
         kv_each: KV pressure of one running request; `most_running`: the batch that KV target and engine allow.
         replicas: the group's READY replicas at the last update; `measured_replicas`: when last at their targets;
             `resized_s`: since when there are as many.
-        answered_per_s: first tokens of the last hours; `late_per_s`: those of them that were late.
     """
 
     tokens_per_s: float = 0.0
@@ -43,8 +42,6 @@ class CapacityMemory:
     replicas: int = 0
     measured_replicas: int = 0
     resized_s: float = 0.0
-    answered_per_s: float = 0.0
-    late_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

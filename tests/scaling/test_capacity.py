@@ -188,27 +188,6 @@ def test_an_engine_that_shows_no_histogram_is_not_bounded_by_lateness():
     assert of(memory).source != "in time"
 
 
-def test_hours_that_were_in_time_let_a_peak_be_later():
-    """2 % late at 2,000 tokens/s for 20 minutes: more than the 1 % that may be, less than four calm hours left."""
-
-    def usable(calm_ticks: int) -> float:
-        calm = served(CapacityMemory(), 1000.0, 0.001, calm_ticks, NOON)
-        peak = served(calm, 2000.0, 0.02, 80, NOON + 15.0 * calm_ticks)
-        return of(peak).tokens_per_s.value * TOLD.utilisation()
-
-    assert usable(40) < 2000.0 <= usable(960)
-
-
-def test_requests_count_not_hours_in_what_may_be_late():
-    """An idle hour leaves no budget: 1,000 late of 100,000 are 1 %, whatever the night was like."""
-    memory = CapacityMemory()
-    for tick in range(480):
-        busy = tick < 240
-        seen = signals(kv=0.1, running=10.0, requests_per_s=100.0 if busy else 0.1, late_ratio=0.01 if busy else 0.0)
-        memory = learn(memory, replicas(2, seen), Diagnosis(), TOLD, NOON + 15.0 * tick)
-    assert memory.late_per_s / memory.answered_per_s == pytest.approx(0.01, rel=0.01)
-
-
 def test_thrash_says_nothing_of_the_load_that_is_in_time():
     thrash = Diagnosis(replicas={r.id: ReplicaFinding(r.id, "warm", Cause.THRASH) for r in replicas(2, signals())})
     memory = CapacityMemory()

@@ -63,7 +63,7 @@ def test_forecast_demand_may_fill_its_share_and_no_more():
 
 def test_demand_is_held_against_what_was_in_time():
     """Late from 500 tokens/s on a replica: 2,600 need six, where .7 of the fitted capacity would do with less."""
-    late = tuple(Level(30 + i, 40.0, 8.0 * 2**i, 300.0 * (i + 1), late, 40.0) for i, late in enumerate((0.001, 0.1)))
+    late = tuple(Level(30 + i, 40.0, 8.0 * 2**i, 300.0 * (i + 1), late, 1e9) for i, late in enumerate((0.001, 0.1)))
     learnt = CapacityMemory(levels=late, most_running=64.0, at_s=NOON - 15.0)
     wanted = demand(2600.0, requests=20.0, seen=2600.0)
     got = warm(4, wanted=wanted, told=policy(capacity=None), memory=settled(4, load=steady(2600.0), capacity=learnt))
