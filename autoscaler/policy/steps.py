@@ -202,8 +202,8 @@ class Scaling:
     utilisation_ratio: float | None = key(
         Either("auto", Number(0, 1.5, above=True)),
         None,
-        "Share of measured capacity that forecast demand may fill, until it was seen from which load on first tokens "
-        "are late; `auto`: 1 with `ring.overflow: any`, else 0.85. Above 1 where what was learnt is too careful.",
+        "Share of what a replica carries in time that forecast demand may fill; `auto`: 0.9 with `ring.overflow: any`, "
+        "else 0.85. Above 1 where what was learnt is too careful.",
         name="utilisation",
         effect="how full replicas are planned; higher: fewer replicas, less room for bursts",
     )

@@ -74,15 +74,15 @@ def _carried(learnt: CapacityMemory) -> Capacity:
 
 
 def _within_slo(capacity: Capacity, learnt: CapacityMemory, policy: FleetPolicy) -> Capacity:
-    """The capacity whose usable share is in time, where lateness was seen to begin earlier, or later, than there."""
-    usable = policy.usable(capacity.tokens_per_s)
-    if isinstance(usable, Missing):
+    """The capacity up to where first tokens are in time, where lateness was seen to begin earlier, or later."""
+    if isinstance(capacity.tokens_per_s, Missing):
         return capacity
+    carried = capacity.tokens_per_s.value
     proven, most = in_time(learnt.levels, 1.0 - policy.slo.objective_ratio)
-    wanted = max(min(usable.value, most), min(proven, most))
-    if wanted == usable.value or not 0.0 < wanted < math.inf:
+    wanted = max(min(carried, most), min(proven, most))
+    if wanted == carried or not 0.0 < wanted < math.inf:
         return capacity
-    return replace(capacity, tokens_per_s=Fresh(wanted / policy.utilisation()), source=IN_TIME)
+    return replace(capacity, tokens_per_s=Fresh(wanted), source=IN_TIME)
 
 
 def _knows(memory: CapacityMemory) -> bool:

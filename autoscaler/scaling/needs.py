@@ -152,10 +152,8 @@ def forecast(scene: Scene) -> Step | None:
     if isinstance(demand, Missing) or isinstance(usable, Missing) or scene.asleep:
         return None
     need = math.ceil(demand.value / usable.value - EPSILON)
-    per = f"{figure(usable.value / scene.utilisation)} a replica at {scene.utilisation:.2f}"
-    if scene.capacity.source == IN_TIME:
-        per = f"the {figure(usable.value)} that a replica serves in time"
-    text = f"{figure(demand.value)} tokens/s ({by}) over {per}"
+    each = f"{figure(usable.value / scene.utilisation)} a replica{' in time' * (scene.capacity.source == IN_TIME)}"
+    text = f"{figure(demand.value)} tokens/s ({by}) over {each} at {scene.utilisation:.2f}"
     return Step(Reason.FORECAST_DEMAND, need, f"{text}: {need}")
 
 

@@ -45,7 +45,7 @@ def test_every_cause_is_on_the_page(cause):
         ("`tiering.slotFill` (0.9)", DEFAULTS.tiering.slot_fill_ratio == 0.9),
         ("`queuePerReplica` (5)", DEFAULTS.scaling.queue_per_replica == 5),
         ("`kvUsage` (0.8)", DEFAULTS.scaling.kv_usage_ratio == 0.8),
-        ("`utilisation` (0.85; 1 with `ring.overflow: any`)", DEFAULTS.utilisation() == 0.85),
+        ("`utilisation` (0.85; 0.9 with `ring.overflow: any`)", DEFAULTS.utilisation() == 0.85),
         ("`tolerance` (0.1)", DEFAULTS.scaling.tolerance_ratio == 0.1),
         ("`scaleOut.maxStep` (4)", DEFAULTS.scaling.scale_out.max_step_replicas == 4),
         ("`pendingGuard` (15 min", DEFAULTS.scaling.scale_out.pending_guard_s == 900),

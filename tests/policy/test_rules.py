@@ -307,7 +307,7 @@ def test_a_folder_of_policies_keeps_the_good_ones_and_names_the_others() -> None
     ("text", "warm", "cold"),
     [
         ("groups: {cold: {}}", 0.85, 0.5),
-        ("ring: {overflow: any}\nengine: {resolver: true}\ngroups: {cold: {fill: 0.95}}", 1.0, 0.95),
+        ("ring: {overflow: any}\nengine: {resolver: true}\ngroups: {cold: {fill: 0.95}}", 0.9, 0.9),
         ("ring: {overflow: any}\nengine: {resolver: true}\nscaling: {utilisation: 0.7}", 0.7, 0.7),
         ("scaling: {utilisation: auto}", 0.85, 0.85),
     ],

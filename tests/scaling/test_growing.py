@@ -62,15 +62,15 @@ def test_forecast_demand_may_fill_its_share_and_no_more():
 
 
 def test_demand_is_held_against_what_was_in_time():
-    """Late from 500 tokens/s on a replica: 2,600 need six, where .7 of the fitted capacity would do with less."""
+    """Late from 457 tokens/s on a replica: 2,600 need nine at .7 of that, fewer by the fitted capacity."""
     late = tuple(Level(30 + i, 40.0, 8.0 * 2**i, 300.0 * (i + 1), late, 1e9) for i, late in enumerate((0.001, 0.1)))
     learnt = CapacityMemory(levels=late, most_running=64.0, at_s=NOON - 15.0)
     wanted = demand(2600.0, requests=20.0, seen=2600.0)
     got = warm(4, wanted=wanted, told=policy(capacity=None), memory=settled(4, load=steady(2600.0), capacity=learnt))
     usable = in_time(late, 0.01)[1]
     assert 300.0 < usable < 600.0
-    assert (got.recommended, got.trail[0].reason) == (math.ceil(2600.0 / usable), Reason.FORECAST_DEMAND)
-    assert f"over the {figure(usable)} that a replica serves in time" in got.trail[0].message
+    assert (got.recommended, got.trail[0].reason) == (math.ceil(2600.0 / (0.7 * usable)), Reason.FORECAST_DEMAND)
+    assert f"over {figure(usable)} a replica in time at 0.70" in got.trail[0].message
 
 
 def test_without_any_known_capacity_the_forecast_asks_for_nothing():
