@@ -277,6 +277,8 @@ async def test_a_paused_group_does_not_grow_and_goes_on_afterwards(tmp_path: Pat
 @pytest.mark.slow
 async def test_a_controller_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     policy, catalogue = small_policy(Mode.ENFORCE), Catalogue.of({a: (a, f"/adapters/{a}", "", 16) for a in ADAPTERS})
+    # The number of owners follows who is in use, which a first minute is still finding out.
+    policy = replace(policy, ring=replace(policy.ring, replication=2))
     ports, state, wanted = Ports(free_row()), tmp_path / "state", [policy]
     async with bench(policy, catalogue, 4, ports, tmp_path) as world:
         await world.route(Route.RING)

@@ -337,3 +337,19 @@ def test_routing_is_by_least_requests_where_the_busy_adapters_fit_and_engines_re
             world.tick()
         snapshot = world.snapshot()
         assert (snapshot.choice.value, snapshot.replication_factor) == expected
+
+
+def test_silence_changes_neither_owners_nor_choice_since_nobody_knows_who_is_in_use():
+    """A controller that starts anew hears no request in its first tick."""
+    base = policy()
+    engine = replace(base.engine, resolver=True)
+    world = World(policy(engine=engine, groups=replace(base.groups, hot=None)), catalogue(24), 1000.0)
+    world.busy = 5
+    world.start("warm", 6)
+    for _ in range(20):
+        world.tick()
+    world.memory = replace(world.memory, demand=None)
+    world.tokens_per_s = 0.0
+    for _ in range(4):
+        held = world.tick().ring.placed
+        assert (held.placement.replication, held.choice.value, held.moves) == (6, "least", 0)
