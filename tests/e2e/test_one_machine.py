@@ -305,7 +305,10 @@ async def test_the_base_model_goes_to_the_least_loaded_warm_replicas(tmp_path: P
     async with machine(tmp_path) as m, traffic(m.world, 20.0, base_ratio=0.3) as results:
         await ring_ready(m)
         await until(lambda: _is(_base_rps(m) > 1.0), 60.0)
-        assert len(await m.served_by("base", 24)) == 4
+        served: set[str] = set()
+        for _ in range(6):  # a busier replica may be passed over for a while
+            served |= await m.served_by("base", 24)
+        assert len(served) == 4
         assert results().errors == 0
 
 
