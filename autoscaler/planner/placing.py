@@ -100,8 +100,8 @@ def place_adapters(scene: Scene, slots: SlotTable) -> Placed:
     residents = max(math.floor(_HOST_FILL * engine.max_cpu_loras), 1)
     held = _held(load / scene.demand.tokens_per_request[catalogue.tenant_index][mask], scene)
     silent = policy.engine.resolver and not load.any()  # as after a start: who is in use is not known
-    fits = previous is not None and previous.replication * len(adapters) <= residents * len(wanted)
-    stays = previous.replication if previous is not None and silent and fits else None
+    stays = previous.replication if previous is not None and silent else 0
+    stays = stays if stays * len(adapters) <= residents * len(wanted) else 0
     replication = resolve_replication(
         policy.ring.replication or stays or "auto", load, len(wanted), held=held, max_loras=engine.max_loras,
         residents_per_slot=residents, previous=None if previous is None else previous.replication,
@@ -109,8 +109,9 @@ def place_adapters(scene: Scene, slots: SlotTable) -> Placed:
     if replication * len(adapters) <= _SLOT_FILL * engine.max_loras * len(wanted):
         residents = min(residents, engine.max_loras)
     limits = Limits(residents, policy.ring.load_bound_ratio, quiet_load=_quiet_load(scene))
-    choice = decide_choice(held, engine.max_loras, replication=replication, slots=len(wanted), previous=before.choice)
-    choice = before.choice if silent and before.choice is not None else choice
+    choice = (before.choice if silent else None) or decide_choice(
+        held, engine.max_loras, replication=replication, slots=len(wanted), previous=before.choice
+    )
     wish = place(
         adapters, load, wanted, limits=limits, replication=replication, previous=previous, vacant=slots.vacant(),
         standbys=_standbys(policy),

@@ -14,7 +14,7 @@ from autoscaler.policy.model import FleetPolicy
 from autoscaler.scaling.batching import carried, resized, seen_at
 from autoscaler.scaling.lateness import in_time
 from autoscaler.scaling.memory import CapacityMemory, ScalingMemory
-from autoscaler.scaling.readings import capacity_waiting, tokens_per_s
+from autoscaler.scaling.readings import capacity_waiting, tokens_per_s, weighted
 
 MEASURED_FROM = 3  # samples; one alone may be a burst that the window cut in half
 NEAR = 0.7  # of the KV target: from here to the target a batch's cost grows by a tenth
@@ -77,10 +77,10 @@ def _within_slo(capacity: Capacity, learnt: CapacityMemory, policy: FleetPolicy)
     """The capacity up to where first tokens are in time, where lateness was seen to begin earlier, or later."""
     if isinstance(capacity.tokens_per_s, Missing):
         return capacity
-    carried = capacity.tokens_per_s.value
+    promised = capacity.tokens_per_s.value
     proven, most = in_time(learnt.levels, 1.0 - policy.slo.objective_ratio)
-    wanted = max(min(carried, most), min(proven, most))
-    if wanted == carried or not 0.0 < wanted < math.inf:
+    wanted = max(min(promised, most), min(proven, most))
+    if wanted == promised or not 0.0 < wanted < math.inf:
         return capacity
     return replace(capacity, tokens_per_s=Fresh(wanted), source=IN_TIME)
 
@@ -111,11 +111,13 @@ def learn(
     cause = {r.id: _cause(diagnosis.replicas.get(r.id)) for r in ready}
     known = {r.id: s for r in ready if (s := _seen(r, policy)) is not None}
     able = [r for r in ready if cause[r.id] not in SICK]
-    well = [known[r.id] for r in able if r.id in known]
-    calm = [known[r.id] for r in able if r.id in known and cause[r.id] is not Cause.THRASH]
-    late = _late(calm) if _settled(memory, len(ready), policy, now_s) else None
-    memory = _fitted(memory, len(ready), able, well, late, now_s)
-    return replace(_measured(memory, len(ready), calm, policy, now_s), at_s=now_s)
+    heard = [r for r in able if r.id in known]
+    calm = [r for r in heard if cause[r.id] is not Cause.THRASH]
+    late = None
+    if _settled(memory, len(ready), policy, now_s):
+        late = weighted([r.signals for r in calm], [r.signals.late_ratio for r in calm])
+    memory = _fitted(memory, len(ready), able, [known[r.id] for r in heard], late, now_s)
+    return replace(_measured(memory, len(ready), [known[r.id] for r in calm], policy, now_s), at_s=now_s)
 
 
 def _measured(
@@ -138,13 +140,6 @@ def _measured(
     step = max(SMOOTHING, 1.0 / (memory.samples + 1))
     moved = memory.tokens_per_s + step * (sum(samples) / len(samples) - memory.tokens_per_s)
     return replace(memory, tokens_per_s=moved, samples=memory.samples + 1, measured_replicas=ready)
-
-
-def _late(seen: Sequence[Seen]) -> float | None:
-    """Share of the group's first tokens that were late; None where no engine tells."""
-    told = [(s.late_ratio, s.requests_per_s) for s in seen if s.late_ratio is not None]
-    requests = sum(n for _, n in told)
-    return sum(late * n for late, n in told) / requests if requests > 0 else None
 
 
 def _settled(memory: CapacityMemory, ready: int, policy: FleetPolicy, now_s: float) -> bool:
@@ -175,14 +170,12 @@ def _fitted(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One replica at one tick: throughput, batch, KV use and queue over their targets, requests/s and who was late."""
+    """One replica at one tick: throughput, batch, KV use and queue over their targets."""
 
     tokens_per_s: float
     running: float
     kv: float
     queue: float
-    requests_per_s: float
-    late_ratio: float | None
 
 
 SICK = (Cause.BAD_REPLICA, Cause.SLOW_ADAPTER_STORE)
@@ -204,6 +197,4 @@ def _seen(replica: Replica, policy: FleetPolicy) -> Seen | None:
         running,
         signals.kv_usage_ratio.value / scaling.kv_usage_ratio,
         waiting / scaling.queue_per_replica,
-        value_or(signals.requests_per_s, 1.0),
-        signals.late_ratio.value if isinstance(signals.late_ratio, Fresh) else None,
     )

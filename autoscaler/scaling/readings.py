@@ -97,13 +97,13 @@ def read(group: Group, replicas: Sequence[Replica]) -> Readings:
         most_running=min((r.limits.max_num_seqs for r in mine if r.state is ReplicaState.READY), default=0),
         tokens_per_s=sum(known) if ready and len(known) == len(tokens) else None,
         busy=any(value_or(s.running, 0.0) > 0 or value_or(s.waiting, 0.0) > 0 for s in ready),
-        ttft_mean_s=_weighted(ready, [s.ttft_mean_s for s in ready]),
-        ttft_p99_s=_weighted(ready, [s.ttft_p99_s for s in ready]),
-        queue_time_s=_weighted(ready, [s.queue_time_mean_s for s in ready]),
+        ttft_mean_s=weighted(ready, [s.ttft_mean_s for s in ready]),
+        ttft_p99_s=weighted(ready, [s.ttft_p99_s for s in ready]),
+        queue_time_s=weighted(ready, [s.queue_time_mean_s for s in ready]),
     )
 
 
-def _weighted(signals: Sequence[ReplicaSignals], column: Sequence[Signal]) -> float | None:
+def weighted(signals: Sequence[ReplicaSignals], column: Sequence[Signal]) -> float | None:
     """Mean weighted by requests/s; a replica whose rate is unknown weighs as one request per second."""
     pairs = [
         (s.value, value_or(w.requests_per_s, 1.0)) for s, w in zip(column, signals, strict=True) if isinstance(s, Fresh)

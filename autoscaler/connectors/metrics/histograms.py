@@ -18,7 +18,7 @@ def quantiles(upper_edges: Floats, cumulative: Floats, quantile: float) -> Float
     Returns:
         float64 (N). NaN where nothing was observed. In the last bucket: the highest finite edge.
     """
-    counts = np.maximum.accumulate(np.nan_to_num(cumulative, nan=0.0), axis=1)
+    counts = _mended(cumulative)
     totals = counts[:, -1]
     wanted = quantile * totals
     bucket = np.minimum((counts < wanted[:, None]).sum(axis=1), counts.shape[1] - 1)
@@ -48,8 +48,13 @@ def beyond(upper_edges: Floats, cumulative: Floats, limit: float) -> Floats:
     Returns:
         float64 (N), 0..1. NaN where nothing was observed.
     """
-    counts = np.maximum.accumulate(np.nan_to_num(cumulative, nan=0.0), axis=1)
+    counts = _mended(cumulative)
     edges, totals = np.concatenate([[0.0], upper_edges[:-1]]), counts[:, -1]
     below = np.array([np.interp(limit, edges, [0.0, *row]) for row in counts[:, :-1]])
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(totals > 0, 1.0 - below / totals, np.nan)
+
+
+def _mended(cumulative: Floats) -> Floats:
+    counts: Floats = np.maximum.accumulate(np.nan_to_num(cumulative, nan=0.0), axis=1)
+    return counts
