@@ -1,6 +1,6 @@
 """The race: our policy and its controller against the peers, each at its best setting, on the same simulated fleet.
 
-    python -m benchmarks.fleet [--adapters N] [--host slots|128|all] [--kernels recent|measured] [--quick] [--json]
+    python -m benchmarks.fleet [--adapters N] [--host slots|128|all] [--kernels recent|measured] [--hours H] [--quick]
     python -m benchmarks.fleet --rates FILE --lengths FILE --hours H [--start S] [--scale K]
     python -m benchmarks.fleet --matrix FILE|all [--rates FILE] --results FILE
 
@@ -116,7 +116,12 @@ def _size(arguments: argparse.Namespace) -> Size:
     size = _QUICK if arguments.quick else _FULL if arguments.full else usual
     if arguments.hours:
         size = replace(size, seconds=arguments.hours * 3600.0)
-    return replace(size, replicas=arguments.replicas or size.replicas, seeds=arguments.seeds or size.seeds)
+    return replace(
+        size,
+        replicas=arguments.replicas or size.replicas,
+        seeds=arguments.seeds or size.seeds,
+        slots=tuple(arguments.slots or size.slots),
+    )
 
 
 def _alone(maker: Maker, rate_rps: float, runs: Runs) -> dict[str, Any]:
@@ -189,6 +194,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", choices=["slots", "128", "all"], default="128", help="adapters in host memory")
     parser.add_argument("--kernels", choices=["recent", "measured"], default="recent")
     parser.add_argument("--routers", choices=[str(level) for level in Level], default="envoy", help="of ours")
+    parser.add_argument("--slots", type=int, nargs="+", metavar="N", help="adapter slots to try")
     parser.add_argument("--seeds", type=int, help="the first one tunes, all are told")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time (default: 2)")
     parser.add_argument("--results", type=Path, help="file of finished runs: a stopped race goes on")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autoscaler.simulator.strategies.search import Figures, Job, best
+from autoscaler.simulator.strategies.search import Figures, Job, cheapest
 from benchmarks.fleet_cases import NAMES, Maker
 from benchmarks.fleet_runs import Runs, interval, mean
 
@@ -16,7 +16,8 @@ PEERS = tuple(name for name in NAMES if name not in (OURS, BOUND, "group-per-ten
 NEAR = 1.2
 """Peers dearer than so many times the cheapest at the tuning seed are not judged, but for two that are asked about."""
 _BOUND_SEEDS = 2
-_MOST_STEPS_BACK = 6
+_RUNGS_BEFORE = 2
+_MOST_JUDGED = 8
 
 
 @dataclass(frozen=True)
@@ -25,23 +26,20 @@ class Pick:
 
     ladder: tuple[Job, ...]
     at: int
-    back: int = 0
 
     @property
     def job(self) -> Job:
         """With the tuning seed."""
         return self.ladder[self.at]
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """With the adapter slots, which are the scenario's."""
-        return {"max_loras": self.job.scenario.limits.max_loras, **self.job.settings}
 
-    def cautious(self) -> Pick | None:
-        """One rung back; None where there is none, or enough were gone."""
-        return (
-            None if self.at == 0 or self.back == _MOST_STEPS_BACK else replace(self, at=self.at - 1, back=self.back + 1)
-        )
+@dataclass(frozen=True)
+class Judged:
+    """A setting's figures on every seed, and how many cheaper ones were judged before and missed the SLO."""
+
+    job: Job
+    rows: list[Figures]
+    before: int
 
 
 class Race:
@@ -54,18 +52,21 @@ class Race:
 
     def run(self) -> dict[str, Any]:
         """The figures of one row."""
-        picks = self._tune()
-        hours = {name: self._hours(pick) for name, pick in picks.items()}
+        found = self._tune()
+        hours = {name: self._hours(jobs[0]) for name, jobs in found.items()}
         near = NEAR * min(hours[name] for name in PEERS)
         peers = [name for name in PEERS if name in (TURNS, HASHED) or hours[name] <= near]
-        shipped = Pick((replace(picks[OURS].job, settings={}),), 0)
-        asked = {name: (picks[name], self._seeds) for name in (OURS, *peers)}
-        asked |= {SHIPPED: (shipped, self._seeds), BOUND: (picks[BOUND], self._seeds[:_BOUND_SEEDS])}
-        judged, rows = self._judge(asked)
+        asked = {name: (found[name], self._seeds) for name in (OURS, *peers)}
+        shipped = [replace(found[OURS][0], settings={})]
+        asked |= {SHIPPED: (shipped, self._seeds), BOUND: (found[BOUND], self._seeds[:_BOUND_SEEDS])}
+        self._runs.play([self._at_seed(jobs[0], seed) for jobs, seeds in asked.values() for seed in seeds])
+        judged = {name: self._judge(*one) for name, one in asked.items()}
+        rows = {name: one.rows for name, one in judged.items()}
         told = {
-            name: {"settings": judged[name].settings, "stepped_back": judged[name].back, **mean(rows[name]),
-                   "by_seed": [[row["gpu_hours"], row["slo_attainment"]] for row in rows[name]]}
-            for name in judged
+            name: {"settings": {"max_loras": one.job.scenario.limits.max_loras, **one.job.settings},
+                   "judged_before": one.before, **mean(one.rows),
+                   "by_seed": [[row["gpu_hours"], row["slo_attainment"]] for row in one.rows]}
+            for name, one in judged.items()
         }  # fmt: skip
         kept = [name for name in peers if told[name]["slo_attainment"] >= self._objective] or peers
         peer = min(kept, key=lambda name: told[name]["gpu_hours"])
@@ -85,9 +86,9 @@ class Race:
     def _objective(self) -> float:
         return self._maker.regime.changing(self._rate_rps, self._maker.regime.middle_slots, 0).objective_ratio
 
-    def _tune(self) -> dict[str, Pick]:
-        """Each one's cheapest setting that keeps the SLO: all ladders at one number of slots, the best at all, and
-        the one across it where that was best."""
+    def _tune(self) -> dict[str, list[Job]]:
+        """Each one's settings that keep the SLO, cheapest first: of all ladders at one number of slots, of the best at
+        all, and of the one across it where that was best; with the two rungs before the best."""
         regime, names = self._maker.regime, (OURS, BOUND, *PEERS)
         ladders = [tuple(one) for name in names for one in self._ladders(name, regime.middle_slots)]
         tried = self._runs.climb(ladders)
@@ -103,12 +104,16 @@ class Race:
         crossing = [(ladder, at) for ladder, at in crossing if ladder]
         tried += self._runs.climb([ladder for ladder, _ in crossing], [at for _, at in crossing])
         ladders += [ladder for ladder, _ in crossing]
+        rungs = [self._best(name, tried, ladders) for name in names]
+        before = [job for pick in rungs for job in pick.ladder[max(pick.at - _RUNGS_BEFORE, 0) : pick.at]]
+        self._runs.play(before)
+        tried += before
         for job in {job.key: job for job in tried}.values():
             figures = self._runs.of(job)
             told = {k: figures[k] for k in ("gpu_hours", "ttft_p99_s", "slo_attainment")}
             told["settings"] = {"max_loras": job.scenario.limits.max_loras, **job.settings}
             self.frontier.setdefault(job.strategy, []).append(told)
-        return {name: self._best(name, tried, ladders) for name in names}
+        return {name: cheapest([job for job in tried if job.strategy == name], self._runs.results) for name in names}
 
     def _ladders(self, name: str, slots: int) -> list[list[Job]]:
         return self._maker.ladders(name, self._rate_rps, 0, slots)
@@ -118,7 +123,7 @@ class Race:
         return tuple(replace(job, scenario=scenario) for job in pick.ladder)
 
     def _best(self, name: str, tried: Sequence[Job], ladders: Sequence[tuple[Job, ...]]) -> Pick:
-        found = best([job for job in tried if job.strategy == name], self._runs.results)
+        found = cheapest([job for job in tried if job.strategy == name], self._runs.results)[0]
         return next(
             Pick(ladder, at)
             for ladder in ladders
@@ -126,29 +131,22 @@ class Race:
             if job.strategy == name and job.key == found.key
         )
 
-    def _hours(self, pick: Pick) -> float:
-        return float(self._runs.of(pick.job)["gpu_hours"])
+    def _hours(self, job: Job) -> float:
+        return float(self._runs.of(job)["gpu_hours"])
 
-    def _judge(self, asked: dict[str, tuple[Pick, range]]) -> tuple[dict[str, Pick], dict[str, list[Figures]]]:
-        """All on their seeds; who misses the SLO on average goes one rung back and is judged again."""
-        judged = {name: pick for name, (pick, _) in asked.items()}
-        open_names = list(judged)
-        rows: dict[str, list[Figures]] = {}
-        while open_names:
-            self._runs.play([job for name in open_names for job in self._at_seeds(judged[name], asked[name][1])])
-            following = []
-            for name in open_names:
-                rows[name] = self._runs.play(self._at_seeds(judged[name], asked[name][1]))
-                back = judged[name].cautious()
-                if mean(rows[name])["slo_attainment"] < self._objective and back is not None:
-                    judged[name] = back
-                    following.append(name)
-            open_names = following
-        return judged, rows
+    def _judge(self, jobs: Sequence[Job], seeds: range) -> Judged:
+        """The first of these settings that keeps the SLO on the mean of its seeds, of as many as are judged; where none
+        does, the one that came nearest."""
+        missed: list[Judged] = []
+        for job in jobs[:_MOST_JUDGED]:
+            judged = Judged(job, self._runs.play([self._at_seed(job, seed) for seed in seeds]), len(missed))
+            if mean(judged.rows)["slo_attainment"] >= self._objective:
+                return judged
+            missed.append(judged)
+        return max(missed, key=lambda one: mean(one.rows)["slo_attainment"])
 
-    def _at_seeds(self, pick: Pick, seeds: range) -> list[Job]:
-        slots = pick.job.scenario.limits.max_loras
-        return [replace(pick.job, scenario=self._maker.regime.changing(self._rate_rps, slots, seed)) for seed in seeds]
+    def _at_seed(self, job: Job, seed: int) -> Job:
+        return replace(job, scenario=self._maker.regime.changing(self._rate_rps, job.scenario.limits.max_loras, seed))
 
 
 def _ratios(mine: Sequence[Figures], others: Sequence[Figures]) -> list[float]:

@@ -27,7 +27,7 @@ from autoscaler.simulator.strategies.catalogue import strategies
 from autoscaler.simulator.strategies.dedicated import MOST_TENANTS
 from autoscaler.simulator.strategies.outcome import Outcome
 from autoscaler.simulator.strategies.scenario import Scenario
-from autoscaler.simulator.strategies.search import Figures, Job, Results, best, climb
+from autoscaler.simulator.strategies.search import Figures, Job, Results, cheapest, climb
 from autoscaler.simulator.traffic import TraceError
 
 
@@ -116,7 +116,7 @@ def _tuned(jobs: list[Job], arguments: argparse.Namespace, told: Told) -> list[J
     found = []
     for job in jobs:
         ladders = [[replace(job, settings=settings) for settings in ladder] for ladder in known[job.strategy].ladders]
-        found.append(best(climb(ladders, results, arguments.jobs, told.search), results))
+        found.append(cheapest(climb(ladders, results, arguments.jobs, told.search), results)[0])
     return found
 
 

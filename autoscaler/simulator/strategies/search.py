@@ -204,12 +204,13 @@ def keeps_slo(job: Job, results: Results) -> bool:
     return figures is not None and figures["slo_attainment"] >= job.scenario.objective_ratio
 
 
-def best(tried: Sequence[Job], results: Results) -> Job:
-    """The cheapest that keeps the SLO; where none does, the one that comes nearest."""
+def cheapest(tried: Sequence[Job], results: Results) -> list[Job]:
+    """Those that keep the SLO, the cheapest first, each once; where none does, the one that comes nearest."""
 
-    def order(job: Job) -> tuple[bool, float, float]:
+    def order(job: Job) -> tuple[float, float]:
         figures = results.get(job) or {}
-        good = keeps_slo(job, results)
-        return (not good, figures["gpu_hours"] if good else -figures["slo_attainment"], figures["gpu_hours"])
+        return (figures["gpu_hours"], -figures["slo_attainment"])
 
-    return min(tried, key=order)
+    distinct = list({job.key: job for job in tried}.values())
+    kept = sorted((job for job in distinct if keeps_slo(job, results)), key=order)
+    return kept or [max(distinct, key=lambda job: (results.get(job) or {})["slo_attainment"])]

@@ -9,7 +9,7 @@ from autoscaler.policy.model import FleetPolicy
 from autoscaler.simulator.engine.profile import EngineLimits
 from autoscaler.simulator.strategies.catalogue import strategies
 from autoscaler.simulator.strategies.scenario import Scenario, Traffic
-from autoscaler.simulator.strategies.search import Climb, Job, Results, best, climb, keeps_slo, run_jobs
+from autoscaler.simulator.strategies.search import Climb, Job, Results, cheapest, climb, keeps_slo, run_jobs
 from autoscaler.simulator.traffic import GeneratorSettings
 
 POLICY = FleetPolicy(name="sim", base_model="base")
@@ -64,7 +64,7 @@ def test_a_fleet_that_collapsed_says_nothing_of_what_more_cautious_settings_cost
     for i, one in enumerate(rungs):
         results.keep(one, figures(4.0, 1.0) if i < 2 else figures(12.0, 0.5))
     tried = climb([[job(active=1.0, choices=2)], rungs], results, 1)
-    assert best(tried, results) == rungs[1]
+    assert cheapest(tried, results)[0] == rungs[1]
 
 
 def test_a_target_is_crossed_with_least_counts_and_a_least_count_with_targets() -> None:
@@ -91,8 +91,8 @@ def test_the_cheapest_within_the_objective_is_best_and_else_the_nearest() -> Non
     results, jobs = Results(), [job(active=float(i)) for i in range(3)]
     for one, told in zip(jobs, [figures(9.0, 0.999), figures(7.0, 0.995), figures(3.0, 0.6)], strict=True):
         results.keep(one, told)
-    assert best(jobs, results) == jobs[1]
-    assert best(jobs[2:], results) == jobs[2]
+    assert cheapest(jobs, results)[0] == jobs[1]
+    assert cheapest(jobs[2:], results)[0] == jobs[2]
     assert keeps_slo(jobs[1], results)
     assert not keeps_slo(jobs[2], results)
 
@@ -129,7 +129,7 @@ def test_a_search_runs_what_it_needs_once() -> None:
     tried = climb([ladder], results, 1, lambda j, f: told.append(j.key))
     run_jobs(tried, results, 1, lambda j, f: told.append(j.key))
     assert len(told) == len(tried) == 2
-    assert best(tried, results).settings["active"] >= 10.0
+    assert cheapest(tried, results)[0].settings["active"] >= 10.0
 
 
 @pytest.mark.slow
