@@ -288,10 +288,9 @@ def _unloads(scene: Scene, residency: Residency) -> Iterable[UnloadAdapter]:
     kept = frozenset(catalogue.ids[row] for row in cold.nonzero()[0].tolist())
     ring = Ring(scene.before.published)
     slot_of = {m.replica: m.slot for m in scene.before.published.members}
-    return tuple(
-        e for e in unloads(residency, scene.observation.replicas, scene.observation.ledger, kept)
-        if slot_of.get(e.replica) is None or slot_of[e.replica] not in ring.assigned(e.adapter)
-    )  # fmt: skip
+    found = unloads(residency, scene.observation.replicas, scene.observation.ledger, kept)
+    assigned = ring.assigned_many([e.adapter for e in found])
+    return tuple(e for e, slots in zip(found, assigned, strict=True) if slot_of.get(e.replica) not in slots)
 
 
 def _bounded(snapshot: RingSnapshot | None) -> Iterable[Condition]:

@@ -73,7 +73,9 @@ def by_snapshot(snapshot: RingSnapshot, place_of: Mapping[str, int], adapters: S
     table = _plain(b.CANDIDATES, pool, len(adapters), choices=ENVOY_CHOICES, bound_percent=bound)
     spread, least = spread_names(snapshot), snapshot.choice is Choice.LEAST
     whole = ring_cluster(snapshot) == WHOLE
-    others = _others(snapshot, found, level) if whole else {}
+    active = [member for member in snapshot.members if member.state is MemberState.ACTIVE]
+    index = {member.slot: at for at, member in enumerate(active)}
+    others = _others(active, index, found, level) if whole else {}
     rows, cut = [], []
     mode, cluster = np.full(len(adapters), b.POOL, np.int64), np.full(len(adapters), b.BOUNDED, np.int64)
     for i, name in enumerate(adapters):
@@ -85,10 +87,10 @@ def by_snapshot(snapshot: RingSnapshot, place_of: Mapping[str, int], adapters: S
             group = [m for m in members if m.replica in hot and m.state is MemberState.ACTIVE]
             members, kind, where = (group or members), b.AMONG, b.HOT
         elif not least and level is Level.EXACT:
-            kind, members = b.EXACT_BOUND, (*members, *others.get(name, ()))
+            kind, members = b.EXACT_BOUND, (*members, *(active[at] for at in others.get(name, ())))
         elif whole and members:
-            mine = members if name in spread else members[:1]
-            members, kind, own = _dealt(mine, others[name]), b.ENVOY_SHARED, len(mine)
+            mine = [index[m.slot] for m in (members if name in spread else members[:1])]
+            members, kind, own = [active[at] for at in _dealt(mine, others[name])], b.ENVOY_SHARED, len(mine)
         elif name in spread:
             members, kind, where = members[: len(snapshot.exceptions[name])], b.AMONG, b.LEAST
         elif whole and cold:
@@ -111,30 +113,29 @@ def by_snapshot(snapshot: RingSnapshot, place_of: Mapping[str, int], adapters: S
     )  # fmt: skip
 
 
-def _others(snapshot: RingSnapshot, found: Mapping[str, Sequence[Member]], level: Level) -> dict[str, list[Member]]:
-    """Who takes what is over the bound where any active member may, in order.
+def _others(
+    active: Sequence[Member], index: Mapping[str, int], found: Mapping[str, Sequence[Member]], level: Level
+) -> dict[str, list[int]]:
+    """Who takes what is over the bound where any active member may, in order, as indices of `active`.
 
     By ring.md those that own it not, in rank. In Envoy all but the first owner, in an order shuffled by the hash of the
     route's text: not Envoy's own shuffle, but one that as many adapters share, and that knows no owners either.
     """
-    active = [member for member in snapshot.members if member.state is MemberState.ACTIVE]
     names = [name for name, members in found.items() if members]
-    slots = h64_many(member.slot for member in active)
     texts = names if level is Level.EXACT else [point_of(name, found[name][0].slot) for name in names]
-    order = np.argsort(~scores(h64_many(texts), slots), axis=1, kind="stable").tolist()
+    ranked = scores(h64_many(texts), h64_many(member.slot for member in active))
+    order = np.argsort(~ranked, axis=1, kind="stable").tolist()
     taken = 1 if level is Level.ENVOY else None
-    return {
-        name: [active[i] for i in row if active[i] not in found[name][:taken]]
-        for name, row in zip(names, order, strict=True)
-    }
+    own = ({index.get(member.slot) for member in found[name][:taken]} for name in names)
+    return {name: [at for at in row if at not in mine] for name, row, mine in zip(names, order, own, strict=True)}
 
 
-def _dealt(owners: Sequence[Member], others: Sequence[Member]) -> list[Member]:
+def _dealt(owners: Sequence[int], others: Sequence[int]) -> list[int]:
     """Everybody in one order, an owner at each (all // owners)th place: what one cannot take goes on from there."""
-    rest = iter([member for member in others if member not in owners])
+    rest = iter([at for at in others if at not in owners])
     stride = (1 + len(others)) // len(owners)
     led = {turn * stride: owner for turn, owner in enumerate(owners)}
-    return [led.get(i) or next(rest) for i in range(1 + len(others))]
+    return [led[i] if i in led else next(rest) for i in range(1 + len(others))]
 
 
 def ring_points(pool: Sequence[int], names: Sequence[str], adapters: Sequence[str], points: int) -> tuple[Ints, Ints]:
