@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autoscaler.cli.errors import UsageError
 from autoscaler.connectors.engines.client import EngineSettings
@@ -56,11 +56,14 @@ async def start_engines(
     policy: FleetPolicy, files: AdapterFiles, pump: Pump, port_base: int | None, replicas: int, stack: AsyncExitStack
 ) -> LocalFleet:
     """A warm group of simulated engines that answer, until the stack ends. Raises UsageError where they do not."""
-    fleet = LocalFleet(_engine_options(policy, files), pump, port_base=port_base)
+    usual = _engine_options(policy, files)
+    options = replace(usual, start_up_s=0.0)  # the first ones stand for a fleet that serves already
+    fleet = LocalFleet(lambda _: options, pump, port_base=port_base)
     stack.push_async_callback(fleet.close)
     await fleet.apply(Grow("warm", replicas))
+    options = usual
     try:
-        await fleet.wait_ready(policy.scaling.startup_s + _COMPILING_S)
+        await fleet.wait_ready(_COMPILING_S)
     except TimeoutError as error:
         raise UsageError(
             f"fleet {policy.name}: its simulated engines did not start within {_COMPILING_S:g} s; is this machine busy?"

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -80,7 +80,9 @@ class _Run:
             )
             stack.push_async_callback(service.close)
             session = await stack.enter_async_context(aiohttp.ClientSession())
-            await self._add_new(service, session, stack)
+            if not await done_before(ends, self._add_new(service, session, stack)):
+                say("ended before every fleet was started")
+                return
             say(f"API and documentation at {listen.url}/docs")
             for line in told:
                 say(line)
@@ -89,6 +91,9 @@ class _Run:
 
     def _listen(self) -> Listen:
         told, path = self.settings.listen, self.settings.path
+        for name, file in (("listen.certFile", told.cert_file), ("listen.keyFile", told.key_file)):
+            if file is not None:
+                read_bytes(path(file), f"{name}, in PEM")
         certificate = None if told.cert_file is None else path(told.cert_file)
         return Listen(told.host, told.port, certificate, None if told.key_file is None else path(told.key_file))
 
@@ -103,7 +108,7 @@ class _Run:
                 await asyncio.wait((serving, ending), timeout=_LOOK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
                 if serving.done():
                     serving.result()
-                await self._add_new(service, session, stack)
+                await done_before(ends, self._add_new(service, session, stack))
         finally:
             for task in (serving, ending):
                 task.cancel()
@@ -178,6 +183,19 @@ class _Run:
             known.append(table)
             told = (f"tokens of this process: operator {tokens[Role.OPERATOR]}   reader {tokens[Role.READER]}",)
         return AnyOf(known), told
+
+
+async def done_before(ends: asyncio.Event, work: Coroutine[None, None, None]) -> bool:
+    """Whether the work was done before the end was asked for; else it is cancelled. Raises what it raises."""
+    working, ending = asyncio.create_task(work), asyncio.create_task(ends.wait())
+    await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
+    done = working.done()
+    for task in (working, ending):
+        task.cancel()
+    await asyncio.gather(working, ending, return_exceptions=True)
+    if done:
+        working.result()
+    return done
 
 
 def say(text: str) -> None:

@@ -1,5 +1,6 @@
 """`run`, as an operator starts and ends it: a process of its own, simulated engines, a real API."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,9 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from autoscaler.cli.run import done_before
 from tests.cli.serving import free_port
 
-pytestmark = pytest.mark.slow
+slow = pytest.mark.slow
 
 POLICY = """apiVersion: lora-autoscaler.io/v1alpha1
 kind: FleetPolicy
@@ -23,7 +25,7 @@ spec:
   tickInterval: 500ms
   adapters: {list: [{id: a, tenant: acme, source: /x/a}, {id: b, source: /x/b}]}
   engine: {limits: {maxLoras: 8, maxCpuLoras: 16}}
-  scaling: {startup: 100ms}
+  scaling: {startup: 10m}
 """
 
 
@@ -49,6 +51,7 @@ def until(true, process: subprocess.Popen[bytes], folder: Path, timeout_s: float
     raise AssertionError((folder / "log").read_text()[-3000:])
 
 
+@slow
 def test_run_serves_reloads_survives_a_kill_and_ends_cleanly(tmp_path: Path):
     (tmp_path / "policies").mkdir()
     file = tmp_path / "policies" / "chat.yaml"
@@ -89,6 +92,29 @@ def test_run_serves_reloads_survives_a_kill_and_ends_cleanly(tmp_path: Path):
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log
     assert '"subject": "group/warm"' in log
+
+
+async def test_an_end_that_is_asked_for_while_a_fleet_starts_is_not_waited_for():
+    ends, ended = asyncio.Event(), []
+
+    async def start() -> None:
+        asyncio.get_running_loop().call_soon(ends.set)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("let go")
+
+    assert not await done_before(ends, start())
+    assert ended == ["let go"]
+    assert await done_before(asyncio.Event(), asyncio.sleep(0))
+
+
+async def test_what_goes_wrong_while_a_fleet_starts_is_raised():
+    async def start() -> None:
+        raise ValueError("no port")
+
+    with pytest.raises(ValueError, match="no port"):
+        await done_before(asyncio.Event(), start())
 
 
 def _token(folder: Path) -> str:
