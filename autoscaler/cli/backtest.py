@@ -17,7 +17,7 @@ import numpy as np
 from autoscaler.cli.backtest_page import page
 from autoscaler.cli.backtest_recording import Recording, from_file, from_prometheus, reached_prometheus, with_capacity
 from autoscaler.cli.backtest_replay import Replay, replay
-from autoscaler.cli.errors import UsageError
+from autoscaler.cli.errors import UsageError, check_writable, refuse_unused
 from autoscaler.cli.policies import read_policy
 from autoscaler.cli.tables import table
 from autoscaler.policy.model import FleetPolicy
@@ -27,6 +27,7 @@ _TOLD_EVERY_S = 2.0
 
 def run(arguments: argparse.Namespace) -> int:
     """Replay and report. Returns 0. Raises UsageError for input that cannot be used."""
+    check_writable(arguments.output, arguments.html)
     policy = with_capacity(read_policy(arguments.policy), arguments.capacity)
     recording = _recording(arguments, policy)
     replayed = replay(recording, policy, _Progress())
@@ -61,6 +62,8 @@ def _recording(arguments: argparse.Namespace, policy: FleetPolicy) -> Recording:
         for text, name in ((arguments.start, "--start"), (arguments.end, "--end"))
     )
     if arguments.rates is not None:
+        router = None if arguments.router == "envoy" else arguments.router
+        refuse_unused("with --rates", **{"--settings": arguments.settings, "--router": router})
         return from_file(arguments.rates, policy, start_s, end_s)
     end_s = time.time() if end_s is None else end_s
     if start_s is None or not start_s < end_s:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from autoscaler.cli.numbers import POSITIVE
+
 
 def register(commands: Any) -> None:
     """Add the command."""
@@ -34,7 +36,10 @@ def register(commands: Any) -> None:
     )
     backtest.add_argument("--router", default="envoy", metavar="NAME", help="whose names the routers' series have")
     backtest.add_argument(
-        "--capacity", type=float, metavar="TOKENS", help="tokens/s that a replica carries, where the policy says `auto`"
+        "--capacity",
+        type=POSITIVE,
+        metavar="TOKENS",
+        help="tokens/s that a replica carries, where the policy says `auto`",
     )
     backtest.add_argument("--output", type=Path, metavar="FILE", help="write the report as JSON")
     backtest.add_argument("--html", type=Path, metavar="FILE", help="write it as one page, with nothing to load")

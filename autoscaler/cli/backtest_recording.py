@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from autoscaler.policy.model import FleetPolicy
 
 MOST_VALUES = 60_000_000
 """Rates that are held at once: 0.5 GB."""
+_COLUMNS = ("client_id", "window_start_s", "rate_rps")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,7 +179,10 @@ def from_file(path: Path, policy: FleetPolicy, start_s: float | None, end_s: flo
     kept = ends_s <= (ends_s[-1] if end_s is None else end_s)
     judged = buckets // 2 if start_s is None else int(np.searchsorted(ends_s, start_s, "right"))
     if not 0 < judged < int(kept.sum()):
-        raise UsageError(f"{path} has {buckets} buckets; nothing is left to judge between --start and --end")
+        raise UsageError(
+            f"{path} has {buckets} buckets, from {distinct[0]:.0f} s to {ends_s[-1]:.0f} s: some must lie "
+            "before --start to be learnt from, and some between --start and --end to be judged"
+        )
     tokens = np.full_like(rates, np.nan)
     catalogue = Catalogue.of({name: (name, "recorded", "", 0) for name in names})
     notes = ("the file has no tokens: each request counts as 500",)
@@ -189,18 +194,34 @@ def from_file(path: Path, policy: FleetPolicy, start_s: float | None, end_s: flo
 def _rows(path: Path) -> list[tuple[str, float, float]]:
     try:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-            rows = [_row(row) for row in csv.DictReader(lines)]
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(f"{path}: not a file of client_id,window_start_s,rate_rps: {error!r}") from error
+            table = csv.DictReader(lines)
+            absent = [name for name in _COLUMNS if name not in (table.fieldnames or ())]
+            if absent:
+                raise UsageError(
+                    f"{path}: its first line has no {', '.join(absent)}; it must name {', '.join(_COLUMNS)}"
+                )
+            rows = [_row(f"{path}:{table.line_num}", row) for row in table]
+    except (OSError, EOFError) as error:
+        raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} is no CSV: {error}") from error
     if not rows:
         raise UsageError(f"{path}: no line with a rate")
     return rows
 
 
-def _row(row: Mapping[str, str]) -> tuple[str, float, float]:
-    return f"client-{row['client_id']}", float(row["window_start_s"]), float(row["rate_rps"] or "nan")
+def _row(where: str, row: Mapping[str, str | None]) -> tuple[str, float, float]:
+    """One line's client, time and rate; an empty rate is unknown. Raises UsageError that names the line."""
+    at, rate = row["window_start_s"] or "", row["rate_rps"] or ""
+    try:
+        at_s, rate_rps = float(at), float(rate) if rate else math.nan
+    except ValueError:
+        at_s = rate_rps = math.inf
+    if not math.isfinite(at_s) or not (math.isnan(rate_rps) or 0 <= rate_rps < math.inf):
+        raise UsageError(
+            f"{where}: window_start_s {at!r} must be seconds, and rate_rps {rate!r} requests/s, at least 0 or empty"
+        )
+    return f"client-{row['client_id']}", at_s, rate_rps
 
 
 def with_capacity(policy: FleetPolicy, tokens_per_s: float | None) -> FleetPolicy:

@@ -16,7 +16,7 @@ import numpy as np
 
 from autoscaler.cli.backtest import moment
 from autoscaler.cli.backtest_recording import reached_prometheus, recorded_catalogue
-from autoscaler.cli.errors import UsageError
+from autoscaler.cli.errors import UsageError, check_writable
 from autoscaler.cli.policies import read_policy, shipped_policy
 from autoscaler.cli.tables import table
 from autoscaler.connectors.metrics.connection import PrometheusConnection, PrometheusSettings
@@ -71,6 +71,8 @@ class Recorded:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, fit, write, report. Returns 0. Raises UsageError for input that cannot be used."""
+    output = arguments.output or Path(f"{arguments.name}.json")
+    check_writable(output)
     policy = read_policy(arguments.policy or shipped_policy("default"))
     end_s = time.time() if arguments.end is None else moment(arguments.end, "--end")
     start_s = end_s - _USUAL_S if arguments.start is None else moment(arguments.start, "--start")
@@ -81,7 +83,6 @@ def run(arguments: argparse.Namespace) -> int:
     recorded = asyncio.run(_recorded(reached, router, policy, arguments.policy or Path(), start_s, end_s))
     limits = _limits(arguments, policy, recorded)
     fit = _best(recorded, limits, shapes, arguments.name)
-    output = arguments.output or Path(f"{arguments.name}.json")
     try:
         output.write_text(fit.profile.to_json(), encoding="utf-8")
     except OSError as error:

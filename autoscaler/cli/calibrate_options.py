@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from autoscaler.cli.numbers import whole
+
 
 def register(commands: Any) -> None:
     """Add the command."""
@@ -31,8 +33,12 @@ def register(commands: Any) -> None:
         "--settings", type=Path, metavar="FILE", help="take credentials, matchers and router from these settings"
     )
     command.add_argument("--router", default="envoy", metavar="NAME", help="whose names the routers' series have")
-    command.add_argument("--max-loras", type=int, metavar="N", help="adapter slots (default: as the engines show)")
-    command.add_argument("--max-lora-rank", type=int, metavar="N", help="highest rank (default: the policy's, else 16)")
+    command.add_argument(
+        "--max-loras", type=whole(1, 4096), metavar="N", help="adapter slots (default: as the engines show)"
+    )
+    command.add_argument(
+        "--max-lora-rank", type=whole(1, 4096), metavar="N", help="highest rank (default: the policy's, else 16)"
+    )
     command.add_argument("--name", default="own", help="of the new profile (default: own)")
     command.add_argument("--output", type=Path, metavar="FILE", help="write the profile (default: NAME.json)")
     command.add_argument("--json", action="store_true", help="print what was found as JSON")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -20,3 +21,23 @@ def read_bytes(path: str | Path, what: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise UsageError(f"{path}: {reason}; expected {what}") from error
+
+
+def refuse_unused(where: str, **flags: object) -> None:
+    """Refuse flags that were given (not None) and mean nothing there. Raises UsageError that names them."""
+    given = [flag for flag, value in flags.items() if value is not None]
+    if given:
+        raise UsageError(f"{', '.join(given)} would not be used {where}: leave it out, or add what it needs")
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Refuse what cannot be written before the work whose result goes there. Raises UsageError that names the file."""
+    for path in paths:
+        if path is None:
+            continue
+        if path.is_dir():
+            raise UsageError(f"{path} cannot be written: it is a folder; name a file")
+        if not path.parent.is_dir():
+            raise UsageError(f"{path} cannot be written: there is no folder {path.parent}; make it first")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UsageError(f"{path} cannot be written: permission denied")

@@ -6,9 +6,11 @@ import argparse
 import re
 from typing import Any
 
+from autoscaler.cli.numbers import whole
 from autoscaler.cli.remote_options import add_server_arguments
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_MOST_S = 90 * 86400.0  # what the API takes
 
 
 def register(commands: Any) -> None:
@@ -23,14 +25,17 @@ def register(commands: Any) -> None:
     put = parts.add_parser("set", help="hold a tenant in a tier for a while", description="Set a tenant's override.")
     put.add_argument("tenant", metavar="TENANT", help="the tenant's id")
     put.add_argument("tier", metavar="TIER", choices=("hot", "warm", "cold"), help="hot, warm or cold")
-    put.add_argument("--reason", required=True, metavar="R", help="why, for those who find it later")
+    put.add_argument("--reason", required=True, type=_reason, metavar="R", help="why, for those who find it later")
     put.add_argument("--ttl", required=True, type=duration_s, metavar="D", help="for how long: 30m, 4h, 1h30m, 2d")
     put.add_argument(
-        "--if-revision", type=int, metavar="N", help="only over this revision (0: only where there is none)"
+        "--if-revision",
+        type=whole(0, 2**63 - 1),
+        metavar="N",
+        help="only over this revision (0: only where there is none)",
     )
     clear = parts.add_parser("clear", help="end a tenant's override", description="Clear a tenant's override.")
     clear.add_argument("tenant", metavar="TENANT", help="the tenant's id")
-    clear.add_argument("--if-revision", type=int, metavar="N", help="only this revision")
+    clear.add_argument("--if-revision", type=whole(0, 2**63 - 1), metavar="N", help="only this revision")
     listing = parts.add_parser("list", help="all overrides", description="List overrides; expired ones say so.")
     for part in (put, clear, listing):
         add_server_arguments(part)
@@ -38,9 +43,18 @@ def register(commands: Any) -> None:
         part.set_defaults(module="override")
 
 
+def _reason(text: str) -> str:
+    if 3 <= len(text) <= 500:
+        return text
+    raise argparse.ArgumentTypeError(f"{text[:40]!r} must be 3 to 500 characters that say why")
+
+
 def duration_s(text: str) -> float:
-    """Seconds of `30m`, `1h30m`, `2d`. Raises ArgumentTypeError that says what is allowed."""
+    """Seconds of `30m`, `1h30m`, `2d`, at most 90 days. Raises ArgumentTypeError that says what is allowed."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
     if not parts or "".join(a + b for a, b in parts) != text or not any(float(n) for n, _ in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is no duration; write 30m, 4h, 1h30m or 2d")
-    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+    value_s = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+    if value_s > _MOST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than 90d; what should last longer belongs into the policy")
+    return value_s

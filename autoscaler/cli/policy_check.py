@@ -72,4 +72,4 @@ def _tell(checked: PolicySet, errors: Mapping[str, tuple[PolicyError, ...]]) -> 
     wrong = sum(map(len, errors.values()))
     if wrong:
         bad = sum(1 for found in errors.values() if found)
-        print(f"{wrong} errors in {bad} of {len(errors)} files", file=sys.stderr)
+        print(f"{wrong} error{'' if wrong == 1 else 's'} in {bad} of {len(errors)} files", file=sys.stderr)

@@ -14,7 +14,7 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from autoscaler.cli.errors import UsageError
+from autoscaler.cli.errors import UsageError, check_writable
 from autoscaler.cli.policies import read_policy, shipped_policy
 from autoscaler.cli.simulation_recording import trace_of
 from autoscaler.cli.simulation_report import page
@@ -33,6 +33,7 @@ from autoscaler.simulator.traffic import TraceError
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the comparison, write what was asked for. Returns 0. Raises UsageError for input that cannot be used."""
+    check_writable(arguments.output, arguments.html, arguments.record, arguments.results)
     policy_file = arguments.policy or shipped_policy("default")
     policy = read_policy(policy_file)
     told = Told(len(set(arguments.strategy)))

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from autoscaler.cli.numbers import NOT_NEGATIVE, POSITIVE, SEED, whole
+
 STRATEGIES = (
     "ours", "round-robin-hpa", "least-request-hpa", "bounded-hash-active-requests", "rendezvous-predictive",
     "affinity-saturation", "group-per-tenant", "oracle",
@@ -33,8 +35,8 @@ def register(commands: Any) -> None:
     command.add_argument(
         "--tune", action="store_true", help="search each one's cheapest setting that keeps the SLO, not its usual one"
     )
-    command.add_argument("--seed", type=int, default=1, help="of everything that is drawn (default: 1)")
-    command.add_argument("--jobs", type=int, default=1, help="runs at a time (default: 1)")
+    command.add_argument("--seed", type=SEED, default=1, help="of everything that is drawn (default: 1)")
+    command.add_argument("--jobs", type=whole(1, 1024), default=1, help="runs at a time (default: 1)")
     command.add_argument("--results", type=Path, metavar="FILE", help="keep the search's runs: a stopped one goes on")
     command.add_argument("--output", type=Path, metavar="FILE", help="write everything as JSON")
     command.add_argument("--html", type=Path, metavar="FILE", help="write a report to look at, in one file")
@@ -68,15 +70,15 @@ def _traffic(command: argparse.ArgumentParser) -> None:
         help="where to begin: seconds into a file; of a Prometheus 2026-05-01T00:00:00Z, or seconds (default: so that "
         "the range ends now)",
     )  # fmt: skip
-    command.add_argument("--hours", type=float, default=2.0, metavar="H", help="of simulated time (default: 2)")
-    command.add_argument("--scale", type=float, default=1.0, metavar="K", help="share of the trace's requests")
-    command.add_argument("--speed", type=float, default=1.0, metavar="X", help="trace time per simulated time")
+    command.add_argument("--hours", type=POSITIVE, default=2.0, metavar="H", help="of simulated time (default: 2)")
+    command.add_argument("--scale", type=POSITIVE, default=1.0, metavar="K", help="share of the trace's requests")
+    command.add_argument("--speed", type=POSITIVE, default=1.0, metavar="X", help="trace time per simulated time")
     command.add_argument(
-        "--adapters", type=int, default=200, metavar="N",
+        "--adapters", type=whole(1, 1_000_000), default=200, metavar="N",
         help="of generated traffic, or to draw for a trace that names none (default: 200)",
     )  # fmt: skip
     command.add_argument(
-        "--rate", type=float, default=40.0, metavar="RPS", help="mean requests/s of generated traffic (default: 40)"
+        "--rate", type=POSITIVE, default=40.0, metavar="RPS", help="mean requests/s of generated traffic (default: 40)"
     )
     command.add_argument(
         "--generate", nargs="+", action="extend", default=[], metavar="KEY=VALUE",
@@ -97,7 +99,7 @@ def _failures(command: argparse.ArgumentParser) -> None:
         "--scrape-loss", type=float, default=0.0, metavar="RATIO", help="share of scrapes that fail (default: 0)"
     )
     command.add_argument(
-        "--scrape-delay", type=float, default=1.0, metavar="S", help="until a scrape can be read (default: 1)"
+        "--scrape-delay", type=NOT_NEGATIVE, default=1.0, metavar="S", help="until a scrape can be read (default: 1)"
     )
 
 
@@ -106,13 +108,18 @@ def _fleet(command: argparse.ArgumentParser) -> None:
         "--profile", default="llama-3.1-8b-h100-64gb-measured", metavar="NAME",
         help="the engines: a shipped profile or a .json file of `calibrate` (default: %(default)s)",
     )  # fmt: skip
-    command.add_argument("--replicas", type=int, default=6, metavar="N", help="at the start (default: 6)")
-    command.add_argument("--max-loras", type=int, metavar="N", help="adapter slots (default: the policy's, else 32)")
+    command.add_argument("--replicas", type=whole(1, 4096), default=6, metavar="N", help="at the start (default: 6)")
     command.add_argument(
-        "--max-cpu-loras", type=int, metavar="N", help="adapters in host memory (default: the policy's, else as slots)"
+        "--max-loras", type=whole(1, 4096), metavar="N", help="adapter slots (default: the policy's, else 32)"
     )
     command.add_argument(
-        "--startup", type=float, metavar="S", help="until a new replica serves (default: what the profile says)"
+        "--max-cpu-loras",
+        type=whole(1, 100_000),
+        metavar="N",
+        help="adapters in host memory (default: the policy's, else as slots)",
+    )
+    command.add_argument(
+        "--startup", type=NOT_NEGATIVE, metavar="S", help="until a new replica serves (default: what the profile says)"
     )
     command.add_argument(
         "--routers", choices=("envoy", "exact"), default="envoy",

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from autoscaler.cli.backtest import moment
 from autoscaler.cli.backtest_recording import reached_prometheus, read_span, recorded_catalogue
-from autoscaler.cli.errors import UsageError
+from autoscaler.cli.errors import UsageError, refuse_unused
 from autoscaler.connectors.metrics.connection import PrometheusSettings
 from autoscaler.connectors.metrics.router_presets import ROUTERS
 from autoscaler.domain.observation import Catalogue, Floats
@@ -47,10 +47,17 @@ def trace_of(
     if told is not None and told.startswith(("http://", "https://")):
         with TemporaryDirectory(prefix="lora-autoscaler-") as folder:
             yield _recorded(arguments, policy, policy_file, Path(folder))
-    elif arguments.record is not None:
-        raise UsageError("--record keeps what a Prometheus has recorded: --trace must be its URL")
     else:
+        refuse_unused(
+            "without a Prometheus' URL as --trace",
+            **{"--record": arguments.record, "--settings": arguments.settings, "--router": _other(arguments.router)},
+        )
+        refuse_unused("without a --trace", **{"--lengths": None if told else arguments.lengths})
         yield None if told is None else Path(told), _seconds_in(arguments.start)
+
+
+def _other(router: str) -> str | None:
+    return None if router == "envoy" else router
 
 
 def _seconds_in(text: str | None) -> float:

@@ -18,6 +18,7 @@ from autoscaler.simulator.strategies.scenario import Scenario, Traffic
 from autoscaler.simulator.traffic import Burst, GeneratorSettings
 
 _SLOTS = 32
+_MOST_REQUESTS = 1e9
 _FLAGS = ("adapters", "rate_rps")  # settings of the generator that have a flag of their own
 _DRAWN = "zipf_exponent"  # the one that a trace without adapters needs too
 
@@ -32,12 +33,15 @@ def scenario_of(arguments: argparse.Namespace, policy: FleetPolicy, trace: Path 
         max_num_seqs=stated.max_num_seqs or 256,
     )  # fmt: skip
     length_s = arguments.hours * 3600.0
-    if not 0 < length_s < math.inf or arguments.replicas < 1:
-        raise UsageError(f"--hours {arguments.hours:g} and --replicas {arguments.replicas} must be above 0")
-    if not 0 <= arguments.scrape_loss < 1 or not 0 <= arguments.scrape_delay < math.inf:
+    if not 0 <= arguments.scrape_loss < 1:
+        raise UsageError(f"--scrape-loss {arguments.scrape_loss:g} must be from 0 to below 1")
+    if arguments.max_cpu_loras is not None and arguments.max_cpu_loras < slots:
+        raise UsageError(f"--max-cpu-loras {arguments.max_cpu_loras} must be at least the adapter slots, {slots}")
+    requests = length_s * arguments.rate * arguments.scale
+    if trace is None and requests > _MOST_REQUESTS:
         raise UsageError(
-            f"--scrape-loss {arguments.scrape_loss:g} must be from 0 to below 1, and --scrape-delay "
-            f"{arguments.scrape_delay:g} at least 0"
+            f"--hours {arguments.hours:g} at --rate {arguments.rate:g} are {requests:.3g} requests; at most "
+            f"{_MOST_REQUESTS:.0e} are simulated"
         )
     usual = GeneratorSettings(adapters=arguments.adapters, rate_rps=arguments.rate, season_s=length_s, season_ratio=2.0)
     generator = generator_of(arguments.generate, usual, trace)

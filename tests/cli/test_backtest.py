@@ -180,10 +180,15 @@ def test_a_moment_is_an_instant_or_seconds(text: str, seconds: float):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a,b\n1,2\n", "not a file of client_id,window_start_s,rate_rps"),
+        ("a,b\n1,2\n", "its first line has no client_id, window_start_s, rate_rps"),
+        ("client_id,window_start_s,rate_rps\n1,0,1\n1,60,-1\n", "rates.csv:3: .* rate_rps '-1'"),
+        ("client_id,window_start_s,rate_rps\n1,0,inf\n", "rates.csv:2: .* rate_rps 'inf'"),
+        ("client_id,window_start_s,rate_rps\n1,nan,1\n", "rates.csv:2: window_start_s 'nan'"),
+        ("client_id,window_start_s,rate_rps\n1,soon,1\n", "rates.csv:2: window_start_s 'soon'"),
+        ("client_id,window_start_s,rate_rps\n1\n", "rates.csv:2: window_start_s '' must be seconds"),
         ("client_id,window_start_s,rate_rps\n", "no line with a rate"),
         ("client_id,window_start_s,rate_rps\n1,0,1\n1,90,1\n", "windows of 90 s do not fit into buckets of 60 s"),
-        ("client_id,window_start_s,rate_rps\n1,0,1\n", "nothing is left to judge"),
+        ("client_id,window_start_s,rate_rps\n1,0,1\n", "has 1 buckets, from 0 s to 60 s: some must lie before --start"),
     ],
 )
 def test_a_file_that_cannot_be_replayed_says_why(tmp_path: Path, policy: Path, content: str, message: str):
@@ -201,6 +206,9 @@ def test_a_file_that_cannot_be_replayed_says_why(tmp_path: Path, policy: Path, c
         (["--prometheus", "http://127.0.0.1:9", "--start", "0", "--end", "600"], "does not answer"),
         (["--prometheus", "http://127.0.0.1:9", "--start", "0", "--end", "600", "--router", "x"], "no router preset"),
         (["--rates", "nowhere.csv"], "nowhere.csv cannot be read"),
+        (["--rates", "nowhere.csv", "--output", "no/folder.json"], "there is no folder no"),
+        (["--rates", "nowhere.csv", "--router", "llm-d"], "--router would not be used with --rates"),
+        (["--rates", "nowhere.csv", "--html", "."], "it is a folder"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_code_2(capsys, policy: Path, arguments: list[str], message: str):

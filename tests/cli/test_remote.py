@@ -50,8 +50,8 @@ def test_an_override_is_set_listed_explained_and_cleared(ask, api: Api):
     ("words", "code", "said"),
     [
         (["override", "set", "t0033", "cold", "--reason", "test", "--ttl", "1h"], 1, "did you mean 't003'?"),
-        (["override", "set", "t003", "cold", "--reason", "x", "--ttl", "1h"], 1, "at least 3 characters"),
-        (["override", "set", "t003", "cold", "--reason", "test", "--ttl", "91d"], 1, "less than or equal to 7776000"),
+        (["override", "set", "t003", "cold", "--reason", "x", "--ttl", "1h"], 2, "'x' must be 3 to 500 characters"),
+        (["override", "set", "t003", "cold", "--reason", "test", "--ttl", "91d"], 2, "'91d' is more than 90d"),
         (["override", "set", "t003", "cold", "--reason", "test", "--ttl", "5"], 2, "write 30m, 4h, 1h30m or 2d"),
         (["override", "set", "t003", "cold", "--reason", "test", "--ttl", "0s"], 2, "is no duration"),
         (["override", "set", "t003", "tepid", "--reason", "test", "--ttl", "1h"], 2, "invalid choice: 'tepid'"),

@@ -60,11 +60,15 @@ def test_the_same_seed_prints_the_same_table(capsys: pytest.CaptureFixture[str])
     [
         (("--trace", "no-such-file.csv"), "no-such-file.csv"),
         (("--profile", "no-such-gpu"), "no-such-gpu"),
-        (("--hours", "0"), "--hours 0"),
         (("--fail", "1m:explode"), "kinds are kill, hang"),
         (("--generate", "tempo=3"), "keys are zipf_exponent"),
         (("--scrape-loss", "1"), "--scrape-loss 1"),
         (("--trace", "http://127.0.0.1:1"), "http://127.0.0.1:1 does not answer"),
+        (("--rate", "1e9"), "at most 1e+09 are simulated"),
+        (("--max-cpu-loras", "15"), "at least the adapter slots, 16"),
+        (("--output", "no/folder.json"), "there is no folder no"),
+        (("--lengths", "l.csv"), "--lengths would not be used without a --trace"),
+        (("--settings", "s.yaml", "--router", "llm-d"), "--settings, --router would not be used without"),
         (("--adapters", "3000", "--strategy", "group-per-tenant"), "3000 replicas"),
     ],
 )

@@ -114,7 +114,7 @@ async def test_a_range_without_a_request_counted_is_refused(source: Known, tmp_p
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        ({"record": Path("x")}, "--trace must be its URL"),
+        ({"record": Path("x")}, "--record would not be used without a Prometheus' URL"),
         ({"start": "noon"}, "--start noon must be seconds from the beginning"),
         ({"trace": "http://127.0.0.1:9", "start": "soon"}, "--start 'soon' is no time"),
         ({"trace": "http://127.0.0.1:9", "start": "2999-01-01T00:00:00Z"}, "ends in the future"),
