@@ -14,6 +14,11 @@ from autoscaler.planner import UnknownSubjectError
 from autoscaler.ports import ConflictError, PermanentError, TemporaryError
 
 _log = logging.getLogger(__name__)
+_UNROUTED = {
+    404: "there is no {path} here; /docs lists what there is",
+    405: "{path} does not take {method}; /docs lists what it takes",
+}
+"""What the router itself refuses; every other 404 is a ProblemError that names the thing."""
 
 
 class ProblemError(Exception):
@@ -51,7 +56,10 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
-        return problem(error.status_code, str(error.detail), dict(error.headers or {}))
+        detail = _UNROUTED.get(error.status_code, "{detail}").format(
+            detail=error.detail, method=request.method, path=request.url.path[:200]
+        )
+        return problem(error.status_code, detail, dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:

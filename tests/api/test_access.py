@@ -154,8 +154,8 @@ async def test_a_fleet_that_was_not_observed_yet_answers_503_and_when_to_ask_aga
 
 @pytest.mark.parametrize("path", ["/v1/nothing", "/v1/fleets/fleet/nothing", "/"])
 async def test_unknown_paths_and_methods_are_problems_too(ann: httpx.AsyncClient, path: str):
-    assert is_problem(await ann.get(path), 404, "Not Found")
-    assert is_problem(await ann.post("/v1/fleets"), 405, "Method Not Allowed")
+    assert is_problem(await ann.get(path), 404, f"there is no {path} here; /docs lists")
+    assert is_problem(await ann.post("/v1/fleets"), 405, "/v1/fleets does not take POST")
 
 
 async def test_what_nobody_expected_says_nothing_of_the_inside(api: Api):

@@ -35,8 +35,8 @@ Every call but `/healthz`, `/readyz` and `/metrics` needs `Authorization: Bearer
 acknowledges; an operator also commands. The running API describes itself at `/docs` and `/openapi.json`.
 
 Errors are `application/problem+json` (RFC 9457) with `title`, `status` and a `detail` that says what to do: 401 no or
-an unknown token, 403 role or fleet, 404 with the nearest name, 409 and 412 conflicts, 413 a body above 64 KiB, 422 what
-is wrong with the request, 503 with `Retry-After`.
+an unknown token, 403 role or fleet, 404 with the nearest name, 409 and 412 conflicts, 413 a body above 64 KiB, 400 and
+422 what is wrong with the request, 503 with `Retry-After`.
 
 What only a tick changes (status, tenants, adapters, groups, scores, costs, explanations) has the tick as its `ETag`;
 with `If-None-Match` it is answered 304 until the next one.
