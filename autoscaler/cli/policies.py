@@ -38,4 +38,4 @@ def read_policy(path: Path) -> FleetPolicy:
     parsed = parse_policy(read_bytes(path, "a policy file"), str(path))
     if isinstance(parsed, FleetPolicy):
         return parsed
-    raise UsageError("; ".join(f"{e.file}: {e.path or 'file'}: {e.message}" for e in parsed))
+    raise UsageError("; ".join(map(str, parsed)))

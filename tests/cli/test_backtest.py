@@ -216,6 +216,12 @@ def test_wrong_usage_is_one_sentence_and_code_2(capsys, policy: Path, arguments:
     assert message in capsys.readouterr().err
 
 
+def test_a_wrong_policy_is_told_with_the_line_of_each_error(capsys, policy: Path):
+    policy.write_text(POLICY.replace("baseModel: base", "baseModel: base\n  modee: enforce"))
+    assert main(["backtest", "--policy", str(policy), "--rates", "nowhere.csv"]) == 2
+    assert f"{policy}:7: spec.modee: `modee` is no key of spec; did you mean `mode`?" in capsys.readouterr().err
+
+
 def test_ticks_are_round_and_within():
     assert ticks(0.0, 1.0) == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
     assert ticks(0.0, 870.0) == [0.0, 200.0, 400.0, 600.0, 800.0]

@@ -208,6 +208,8 @@ def test_an_uninstall_is_checked_where_a_gate_may_be_left(tmp_path: Path) -> Non
         {"polices": {}},
         {"policies": {"Chat": {"baseModel": "x"}}},
         {"policies": {"chat": {}}},
+        {"policies": {"chat": {"baseModel": "x", "modee": "enforce"}}},
+        {"settings": {"metric": {}}},
         {"replicas": -1},
         {"settings": {"platform": "local"}},
         {"image": {"digest": "latest"}},
