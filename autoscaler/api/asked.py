@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
 import json
 from collections.abc import Collection
 from typing import Annotated
@@ -14,6 +13,7 @@ from fastapi import Depends, Path, Query, Request
 from autoscaler.api.auth import Admitted, Principal, operator, reader
 from autoscaler.api.parts import ApiParts
 from autoscaler.api.problems import ProblemError
+from autoscaler.domain.names import did_you_mean
 from autoscaler.telemetry import FleetView
 
 Reader = Annotated[Principal, Depends(reader)]
@@ -33,19 +33,16 @@ Parts = Annotated[ApiParts, Depends(parts_of)]
 
 
 def require(kind: str, name: str, names: Collection[str]) -> None:
-    """Raises ProblemError 404 with the nearest name where the fleet has no such tenant, adapter or group."""
+    """Raises ProblemError 404 with the nearest name where the fleet has no such tenant, adapter, group or replica."""
     if name not in names:
-        near = difflib.get_close_matches(name, list(names)[:5000], 1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; there are {len(names)} of them"
+        hint = did_you_mean(name, names) or f"; there are {len(names)} of them"
         raise ProblemError(404, f"the fleet has no {kind} {name!r}{hint}")
 
 
 def known_fleet(fleet: FleetName, parts: Parts, caller: Admitted) -> str:
     """The fleet's name. Raises ProblemError 404 with the nearest one, to those who may know of it."""
     if fleet not in parts.hubs:
-        near = difflib.get_close_matches(fleet, list(parts.hubs), 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ProblemError(404, f"there is no fleet {fleet!r}{hint}")
+        raise ProblemError(404, f"there is no fleet {fleet!r}{did_you_mean(fleet, parts.hubs)}")
     return fleet
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import difflib
 import re
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ from autoscaler.api import render
 from autoscaler.api.asked import Operator, Parts, View, require
 from autoscaler.api.problems import ProblemError
 from autoscaler.domain.fleet import Override, PauseMode, Tier
+from autoscaler.domain.names import did_you_mean
 
 router = APIRouter(prefix="/v1", tags=["commands"])
 
@@ -95,8 +95,8 @@ async def delete_override(
     revision = _revision(if_match)
     cleared = await asyncio.to_thread(parts.overrides.clear, view.fleet, tenant, caller.name, revision)
     if cleared is None:
-        near = difflib.get_close_matches(tenant, [o.tenant for o in parts.overrides.overrides(view.fleet)], 1)
-        raise ProblemError(404, f"{tenant!r} has no override" + (f"; did you mean {near[0]!r}?" if near else ""))
+        known = (o.tenant for o in parts.overrides.overrides(view.fleet))
+        raise ProblemError(404, f"{tenant!r} has no override{did_you_mean(tenant, known)}")
     return render.override(cleared, parts.now_s())
 
 

@@ -45,6 +45,7 @@ class PolicyFolder:
         self._files: dict[Path, WatchedFile[bytes]] = {}
         self._contents: dict[str, bytes] = {}
         self._fleets: dict[str, _Fleet] = {}
+        self._refused: dict[str, str] = {}
         self.errors: Mapping[str, tuple[PolicyError, ...]] = {}
 
     def look(self) -> tuple[str, ...]:
@@ -73,13 +74,17 @@ class PolicyFolder:
         known.reader = CatalogueReader(known.path.parent, self._now_s, self._now_s, config_map)
 
     def wanted(self, fleet: str, seen: Mapping[str, str]) -> Wanted:
-        """What operators want of a fleet now. `seen`: adapters that engines list, for policies without a catalogue."""
+        """What operators want of a fleet now. `seen`: adapters that engines list, for policies without a catalogue.
+
+        A file that no fleet has its policy from, and that is refused, is a condition of every fleet: nobody else tells.
+        """
         self.look()
         known = self._fleets[fleet]
         found = known.reader.look(known.policy, seen)
         conditions = dict(known.reader.conditions)
         if known.trouble:
             conditions["PolicyInvalid"] = known.trouble
+        conditions |= self._refused
         if found is None:
             # No list of adapters at all is not an empty one: nothing may be unloaded or moved for it.
             return Wanted(replace(known.policy, mode=Mode.ADVISE), Catalogue(), conditions)
@@ -105,30 +110,49 @@ class PolicyFolder:
         }
 
     def _take(self, contents: Mapping[str, bytes]) -> None:
+        """Each fleet keeps its file while that is there: a second one never takes its place, whatever is wrong."""
         read = parse_folder(contents)
         self.errors = read.errors
+        refused = {file: _first_of(found) for file, found in read.errors.items()}
+        valid = set()
         for file, policy in read.policies.items():
             known = self._fleets.get(policy.name)
             if known is None:
                 reader = CatalogueReader(Path(file).parent, self._now_s, self._now_s)
                 self._fleets[policy.name] = _Fleet(policy, Path(file), reader)
-            elif known.policy != policy:
+            elif Path(file) != known.path and str(known.path) in contents:
+                refused[file] = f"{file}: metadata.name: fleet {policy.name} is already claimed by {known.path}"
+                continue
+            else:
+                if known.policy != policy:
+                    _log.info("the policy of fleet %s has changed: %s", policy.name, file)
                 known.policy, known.path = policy, Path(file)
-                _log.info("the policy of fleet %s has changed: %s", policy.name, file)
-        valid = {p.name for p in read.policies.values()}
+            valid.add(policy.name)
         for name, fleet in self._fleets.items():
-            fleet.trouble = "" if name in valid else _trouble(fleet, self.errors)
+            fleet.trouble = "" if name in valid else _trouble(fleet, refused.pop(str(fleet.path), ""))
             if fleet.trouble:
                 _log.warning("fleet %s: %s", name, fleet.trouble)
+        before, self._refused = (
+            self._refused,
+            {
+                f"PolicyRefused/{Path(file).name}": f"{why}; nothing of this file is in force"
+                for file, why in refused.items()
+            },
+        )
+        for name, why in self._refused.items() - before.items():
+            _log.warning("%s: %s", name, why)
 
 
 def _as_it_is(content: bytes) -> bytes:
     return content
 
 
-def _trouble(fleet: _Fleet, errors: Mapping[str, tuple[PolicyError, ...]]) -> str:
-    found = errors.get(str(fleet.path))
-    if found is None:
+def _trouble(fleet: _Fleet, refused: str) -> str:
+    if not refused:
         return f"{fleet.path} is gone; the last valid policy stands (`lora-autoscaler detach` lets go of a fleet)"
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{found[0]}{more}; the last valid policy stands"
+    return f"{refused}; the last valid policy stands"
+
+
+def _first_of(errors: tuple[PolicyError, ...]) -> str:
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{errors[0]}{more}"

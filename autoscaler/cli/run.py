@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import signal
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,8 +23,10 @@ from autoscaler.cli.policy_folder import PolicyFolder
 from autoscaler.cli.service import Listen, Service, SystemClock, printed_tokens
 from autoscaler.cli.settings import Settings, parse_settings
 from autoscaler.controller.loop import FleetController, Wanted
+from autoscaler.domain.names import did_you_mean
 from autoscaler.ports import PermanentError
 
+_log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 1.0
 
 
@@ -57,6 +60,16 @@ def _nothing_valid(path: Path, folder: PolicyFolder) -> str:
     return f"no policy in {path} is valid: {errors[0]}{more}"
 
 
+def unused(settings: Settings, fleets: Collection[str]) -> dict[str, str]:
+    """Conditions of settings for fleets that no policy has, most often a misspelling. `fleets`: those with one."""
+    return {
+        f"SettingsUnused/{name}": f"`fleets.{name}` of the settings is in force for nothing: no valid policy has this "
+        f"fleet{did_you_mean(name, fleets) or '; name one that has, or drop it'}"
+        for name in settings.fleets
+        if name not in fleets
+    }
+
+
 @dataclass(slots=True)
 class _Run:
     settings: Settings
@@ -83,6 +96,8 @@ class _Run:
             if not await done_before(ends, self._add_new(service, session, stack)):
                 say("ended before every fleet was started")
                 return
+            for why in unused(self.settings, self.controllers).values():
+                _log.warning("%s", why)
             say(f"API and documentation at {listen.url}/docs")
             for line in told:
                 say(line)
@@ -155,7 +170,8 @@ class _Run:
 
     def _wanted(self, name: str) -> Wanted:
         wanted, built = self.folder.wanted(name, self._seen(name)), self.built.get(name)
-        return wanted if built is None else replace(wanted, conditions={**wanted.conditions, **built.conditions()})
+        own = {} if built is None else built.conditions()
+        return replace(wanted, conditions={**wanted.conditions, **unused(self.settings, self.controllers), **own})
 
     def _seen(self, name: str) -> Mapping[str, str]:
         """Adapters that the fleet's engines listed at the last tick; their sources are the policy's template."""

@@ -68,7 +68,50 @@ def test_a_new_file_is_a_new_fleet_and_a_second_of_the_same_name_is_refused(desk
     assert desk.read.look() == ("chat", "mail")
     desk.write("zz-copy.yaml", desk.policy("chat", "  tickInterval: 5s\n"))
     assert desk.read.wanted("chat", {}).policy.tick_interval_s == 15
-    assert any("already claimed" in e.message for found in desk.read.errors.values() for e in found)
+    refused = desk.read.wanted("mail", {}).conditions["PolicyRefused/zz-copy.yaml"]
+    assert "fleet chat is already claimed by" in refused
+    assert refused.endswith("nothing of this file is in force")
+    (desk.folder / "zz-copy.yaml").unlink()
+    assert dict(desk.read.wanted("chat", {}).conditions) == {}
+
+
+@pytest.mark.parametrize("copy", ["a-copy.yaml", "zz-copy.yaml"])
+def test_a_second_file_does_not_take_the_place_of_one_that_is_mended(desk: Desk, copy: str):
+    desk.write(copy, desk.policy("chat", "  tickInterval: 5s\n"))
+    desk.write("chat.yaml", desk.policy("chat", "  modee: x\n"))
+    wanted = desk.read.wanted("chat", {})
+    assert wanted.policy.tick_interval_s == 15
+    assert set(wanted.conditions) == {"PolicyInvalid", f"PolicyRefused/{copy}"}
+    (desk.folder / "chat.yaml").unlink()
+    wanted = desk.read.wanted("chat", {})
+    assert (wanted.policy.tick_interval_s, dict(wanted.conditions)) == (5, {})
+
+
+def test_a_file_that_was_never_valid_is_a_warning_and_a_condition_of_every_fleet(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+):
+    desk.write("mail.yaml", desk.policy("mail", "  modee: x\n"))
+    assert desk.read.look() == ("chat",)
+    told = desk.read.wanted("chat", {}).conditions["PolicyRefused/mail.yaml"]
+    assert "modee" in told
+    assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [f"PolicyRefused/mail.yaml: {told}"]
+    desk.write("mail.yaml", desk.policy("mail", "  groups: {warm: {target: {name: mail}}}\n"))
+    assert desk.read.look() == ("chat", "mail")
+    assert dict(desk.read.wanted("chat", {}).conditions) == {}
+
+
+def test_a_fleet_whose_own_file_is_invalid_says_so_alone(desk: Desk):
+    desk.write("mail.yaml", desk.policy("mail", "  groups: {warm: {target: {name: mail}}}\n"))
+    desk.write("chat.yaml", desk.policy("chat", "  modee: x\n"))
+    assert list(desk.read.wanted("chat", {}).conditions) == ["PolicyInvalid"]
+    assert dict(desk.read.wanted("mail", {}).conditions) == {}
+
+
+def test_a_renamed_file_is_its_fleets_file_from_then_on(desk: Desk):
+    (desk.folder / "chat.yaml").rename(desk.folder / "new.yaml")
+    assert desk.read.look() == ("chat",)
+    desk.write("new.yaml", desk.policy("chat", "  modee: x\n"))
+    assert list(desk.read.wanted("chat", {}).conditions) == ["PolicyInvalid"]
 
 
 def test_a_catalogue_file_reloads_and_an_invalid_one_keeps_the_old(desk: Desk):

@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from autoscaler.cli.run import done_before
+from autoscaler.cli.run import done_before, unused
+from autoscaler.cli.settings import FleetWiring, Settings
 from tests.cli.serving import free_port
 
 slow = pytest.mark.slow
@@ -30,7 +31,7 @@ spec:
 
 
 def start(folder: Path, port: int) -> subprocess.Popen[bytes]:
-    (folder / "settings.yaml").write_text(f"listen: {{port: {port}}}\nlog: {{format: json}}\n")
+    (folder / "settings.yaml").write_text(f"listen: {{port: {port}}}\nlog: {{format: json}}\nfleets: {{caht: {{}}}}\n")
     command = [sys.executable, "-c", "import sys; from autoscaler.cli import main; sys.exit(main(sys.argv[1:]))"]
     words = ["run", "--policies", str(folder / "policies"), "--settings", str(folder / "settings.yaml")]
     with (folder / "log").open("ab") as log:
@@ -54,6 +55,7 @@ def until(true, process: subprocess.Popen[bytes], folder: Path, timeout_s: float
 @slow
 def test_run_serves_reloads_survives_a_kill_and_ends_cleanly(tmp_path: Path):
     (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "zz-copy.yaml").write_text(POLICY)
     file = tmp_path / "policies" / "chat.yaml"
     file.write_text(POLICY)
     port = free_port()
@@ -68,6 +70,10 @@ def test_run_serves_reloads_survives_a_kill_and_ends_cleanly(tmp_path: Path):
 
         epoch = until(lambda: fleet()["epoch"], process, tmp_path)
         assert fleet()["mode"] == "enforce"
+        names = {c["name"] for c in fleet()["conditions"]}
+        assert names >= {"PolicyRefused/zz-copy.yaml", "SettingsUnused/caht"}, (
+            "who looks sees it, not only at the start"
+        )
         file.write_text(POLICY.replace("maxLoras: 8", "maxLoras: -8"))
         until(lambda: [c for c in fleet()["conditions"] if c["name"] == "PolicyInvalid"], process, tmp_path)
         file.write_text(POLICY.replace("mode: enforce", "mode: advise"))
@@ -92,6 +98,8 @@ def test_run_serves_reloads_survives_a_kill_and_ends_cleanly(tmp_path: Path):
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log
     assert '"subject": "group/warm"' in log
+    assert log.count("`fleets.caht` of the settings") == 2, "a start warns once"
+    assert log.count("fleet chat is already claimed by") >= 2
 
 
 async def test_an_end_that_is_asked_for_while_a_fleet_starts_is_not_waited_for():
@@ -115,6 +123,13 @@ async def test_what_goes_wrong_while_a_fleet_starts_is_raised():
 
     with pytest.raises(ValueError, match="no port"):
         await done_before(asyncio.Event(), start())
+
+
+def test_settings_of_a_fleet_that_no_policy_has_are_a_condition_with_the_nearest_name():
+    settings = Settings(fleets={"chatt": FleetWiring(), "chat": FleetWiring()})
+    found = unused(settings, {"chat", "mail"})
+    assert list(found) == ["SettingsUnused/chatt"]
+    assert "no valid policy has this fleet; did you mean 'chat'?" in found["SettingsUnused/chatt"]
 
 
 def _token(folder: Path) -> str:
