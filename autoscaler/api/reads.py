@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from bisect import bisect_right
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,8 +13,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from autoscaler.api import render, render_fleet
 from autoscaler.api.asked import Cursor, Limit, Parts, Reader, View, cursor_after, read_cursor, require
+from autoscaler.api.parts import ApiParts
 from autoscaler.api.problems import ProblemError
 from autoscaler.api.ticks import TickRoute, TickView, of_tick
+from autoscaler.domain.decisions import DecisionRecord
 from autoscaler.domain.fleet import Tier
 from autoscaler.domain.observation import Bools, Floats
 from autoscaler.planner import explain
@@ -151,15 +155,51 @@ async def decisions(
     subject: Annotated[str, Query(max_length=512)] = "",
     limit: Limit = 100,
 ) -> dict[str, Any]:
-    """Decision records, ascending, after `since` (a record's id), of one subject where given."""
+    """Decision records, ascending, after `since` (a record's id), of one subject where given.
+
+    A record that is no longer kept is before all that are; one that never was is answered with 404.
+    """
     found = parts.decisions.read(view.fleet, since, subject, limit)
+    if since and not _was_kept(since, found, view.fleet, parts):
+        newest = parts.decisions.read(view.fleet, limit=1)
+        last = f"the newest is {newest[0].id!r}" if newest else "there are none yet"
+        raise ProblemError(404, f"the fleet has no decision record {since!r}; {last}; leave `since` out to begin anew")
     return render.listed(map(render.record, found), found[-1].id if len(found) == limit else None)
+
+
+def _was_kept(since: str, later: tuple[DecisionRecord, ...], fleet: str, parts: ApiParts) -> bool:
+    """Whether a record had this id. `later`: what the log has after it, which begins anew where the id is unknown.
+
+    Ids ascend with the clock of who leads, which may step back: then the newest records are looked through.
+    """
+    if re.fullmatch(re.escape(fleet) + r"-[0-9]{13,}/[0-9]{4,}", since) is None:
+        return False
+    ascends = not later or later[0].id > since
+    return ascends or any(r.id == since for r in parts.decisions.read(fleet, limit=1000))
 
 
 @router.get("/fleets/{fleet}/explain")
 async def explanation(view: TickView, caller: Reader, subject: Annotated[str, Query(max_length=512)]) -> dict[str, Any]:
     """Why a tenant, adapter, group, replica or signal is as it is, in sentences with numbers."""
+    kind, _, name = subject.partition("/")
+    if name and (names := _names(view, kind)):
+        require(kind, name, names)
     return dataclasses.asdict(explain(subject, view.observation, view.plan, view.policy))
+
+
+def _names(view: FleetView, kind: str) -> Collection[str]:
+    """What the fleet has of a kind; nothing for kinds that are few or unknown."""
+    match kind:
+        case "tenant":
+            return view.observation.catalogue.tenant_row
+        case "adapter":
+            return view.observation.catalogue.row
+        case "group":
+            return view.plan.scale.decisions
+        case "replica":
+            return {r.id for r in view.observation.replicas}
+        case _:
+            return ()
 
 
 @router.get("/fleets/{fleet}/noisy-neighbours")
@@ -183,6 +223,9 @@ async def residency(
     view: TickView, caller: Reader, replica: Annotated[list[str] | None, Query(max_length=64)] = None
 ) -> dict[str, Any]:
     """Adapters that replicas should hold, lack and hold, of at most 64 named replicas or of all."""
+    names = _names(view, "replica")
+    for name in replica or ():
+        require("replica", name, names)
     return render.listed(render.residency(view, frozenset(replica or ())))
 
 

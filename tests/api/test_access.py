@@ -1,5 +1,7 @@
 """Who may do what: tokens, roles, fleets. And what a request may bring."""
 
+import dataclasses
+
 import httpx
 import pytest
 
@@ -142,8 +144,37 @@ async def test_a_misspelt_name_is_answered_with_the_nearest(ann: httpx.AsyncClie
         ("/v1/fleets/fleet/tenants/t0000", "'t000'"),
         ("/v1/fleets/fleet/adapters/t01", "'t0"),
         ("/v1/fleets/fleet/explain?subject=group/worm", "'warm'"),
+        ("/v1/fleets/fleet/explain?subject=tenant/t-3", "'t003'"),
+        ("/v1/fleets/fleet/explain?subject=adapter/T11", "'t011'"),
+        ("/v1/fleets/fleet/residency?replica=warm-1", "'warm-001'"),
+        ("/v1/fleets/fleet/residency?replica=warm-000&replica=warm-2", "'warm-002'"),
     ):
         assert is_problem(await ann.get(path), 404, f"did you mean {near}")
+
+
+@pytest.mark.parametrize(
+    "since", ["UNKNOWN", "other-0000002000000/0000", "fleet-0000002000000", "fleet-9999999999999/0000"]
+)
+async def test_a_decision_record_that_never_was_does_not_begin_anew(ann: httpx.AsyncClient, since: str):
+    answer = await ann.get("/v1/fleets/fleet/decisions", params={"since": since})
+    newest = (await ann.get("/v1/fleets/fleet/decisions")).json()["items"][-1]["id"]
+    assert is_problem(answer, 404, f"no decision record {since!r}; the newest is {newest!r}")
+
+
+async def test_a_decision_record_that_is_kept_no_more_is_before_all_that_are(ann: httpx.AsyncClient):
+    kept = (await ann.get("/v1/fleets/fleet/decisions")).json()["items"]
+    gone = {"since": "fleet-0000000000001/0000"}
+    assert (await ann.get("/v1/fleets/fleet/decisions", params=gone)).json()["items"] == kept
+    newest = {"since": kept[-1]["id"]}
+    assert (await ann.get("/v1/fleets/fleet/decisions", params=newest)).json()["items"] == []
+
+
+async def test_a_clock_that_stepped_back_loses_no_reader(ann: httpx.AsyncClient, api: Api):
+    last = (await ann.get("/v1/fleets/fleet/decisions")).json()["items"][-1]["id"]
+    (first,) = api.stores.decisions.read("fleet", limit=1)
+    api.stores.decisions.append([dataclasses.replace(first, id="fleet-0000000000001/0000")])
+    later = (await ann.get("/v1/fleets/fleet/decisions", params={"since": last})).json()["items"]
+    assert [r["id"] for r in later] == ["fleet-0000000000001/0000"]
 
 
 async def test_a_fleet_that_was_not_observed_yet_answers_503_and_when_to_ask_again(ann: httpx.AsyncClient):
