@@ -22,7 +22,15 @@ from autoscaler.cli.dashboard import start_dashboard
 from autoscaler.cli.demo_bench import Bench, Ports, bench
 from autoscaler.cli.demo_options import DemoOptions, options_from
 from autoscaler.cli.demo_progress import Progress, Standing
-from autoscaler.cli.demo_report import WARM_UP_S, Tally, burst_figures, phase_figures, scale_events, tier_changes
+from autoscaler.cli.demo_report import (
+    WARM_UP_S,
+    Tally,
+    burst_figures,
+    phase_figures,
+    phase_sentence,
+    scale_events,
+    tier_changes,
+)
 from autoscaler.cli.demo_scenarios import CARRIED_RPS, Phase, Scenario, scenario
 from autoscaler.cli.policies import read_policy, shipped_policy
 from autoscaler.cli.service import Listen, Service, SystemClock, printed_tokens
@@ -180,10 +188,12 @@ class _Demo:
                 Standing(phase, elapsed_s, tally, controller.latest, client.in_flight, sum(self.loads_seen.values()))
             )
         stopping.cancel()
-        if not sending.done():
+        if sending.done():
+            tally.results.append(client.take())
+        else:
+            interrupt(tally, client, time.monotonic() - started_s)
             sending.cancel()
         await asyncio.gather(sending, stopping, return_exceptions=True)
-        tally.results.append(client.take())
         return tally
 
     async def _sample(self, tally: Tally, world: Bench, client: LoadGenerator, elapsed_s: float) -> None:
@@ -223,12 +233,7 @@ class _Demo:
 
     def _say_result(self, figures: dict[str, Any], burst: dict[str, Any] | None) -> None:
         for name, f in figures.items():
-            p50, p99 = (f"{f[k]:.2f} s" if f[k] is not None else "-" for k in ("ttft_p50_s", "ttft_p99_s"))
-            loads = "-" if f["adapter_loads_per_1000"] is None else f"{f['adapter_loads_per_1000']:.0f}"
-            say(
-                f"{name:<12} {f['requests']} requests, {f['errors']} errors, TTFT p50 {p50}, p99 {p99}, "
-                f"{loads} adapter loads per 1,000 requests, {f['replicas_mean']:.1f} replicas"
-            )
+            say(phase_sentence(name, f))
             if f["event_loop_lag_p99_s"] > _LAG_WARNING_S:
                 say(
                     f"  warning: this test bench's own event loop lagged {f['event_loop_lag_p99_s'] * 1000:.0f} ms "
@@ -238,6 +243,12 @@ class _Demo:
             before, during = (burst[f"others_ttft_p99_{k}_s"] for k in ("before", "during"))
             who = burst["adapter"]
             say(f"the burst of {who}: others' p99 TTFT {before or 0:.2f} s before, {during or 0:.2f} s during")
+
+
+def interrupt(tally: Tally, client: LoadGenerator, elapsed_s: float) -> None:
+    """Note what stands before the client is cancelled: what it has to give up then is no error of the fleet."""
+    tally.results.append(client.take())
+    tally.ended_s, tally.in_flight = elapsed_s, client.in_flight
 
 
 def say(text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ class Tally:
         replicas: samples of how many served.
         loads_from, loads_to: adapter loads after the warm-up and at the end.
         lag_s: samples of event loop lag (99th percentile).
+        ended_s: when the phase was interrupted, seconds since it began; None where it was not.
+        in_flight: requests that had no whole answer then. They are none of `results`, and no errors.
     """
 
     results: list[LoadResults]
@@ -31,6 +33,8 @@ class Tally:
     lag_s: list[float]
     loads_from: int | None = None
     loads_to: int = 0
+    ended_s: float | None = None
+    in_flight: int = 0
 
     @classmethod
     def empty(cls) -> Tally:
@@ -39,7 +43,8 @@ class Tally:
 
 
 def phase_figures(tally: Tally, seconds: float) -> dict[str, Any]:
-    """One phase as contracts have it, after its warm-up."""
+    """One phase as contracts have it, after its warm-up; `seconds` are those that it should last."""
+    seconds = seconds if tally.ended_s is None else min(tally.ended_s, seconds)
     sent, ttft, tokens, status = (_column(tally, name) for name in ("sent_s", "ttft_s", "output_tokens", "status"))
     counted = sent >= WARM_UP_S
     ok = ttft[counted & ~np.isnan(ttft)]
@@ -55,7 +60,27 @@ def phase_figures(tally: Tally, seconds: float) -> dict[str, Any]:
         "adapter_loads_per_1000": 1000.0 * loads / requests if requests else None,
         "tokens_per_s": float(tokens[counted].sum()) / max(seconds - WARM_UP_S, 1e-9),
         "event_loop_lag_p99_s": max(tally.lag_s, default=0.0),
+        "interrupted": tally.ended_s is not None,
+        "warm_up_requests": len(sent) - requests,
+        "in_flight": tally.in_flight,
     }
+
+
+def phase_sentence(name: str, f: Mapping[str, Any]) -> str:
+    """One phase's figures for people; one that was interrupted says so, and what had been sent."""
+    cut = f"interrupted after {f['seconds']:.0f} s with {f['in_flight']} requests in flight"
+    if f["interrupted"] and not f["requests"]:
+        return (
+            f"{name:<12} {cut}; the first {WARM_UP_S:.0f} s of a phase, in which {f['warm_up_requests']} requests "
+            "ended, do not count"
+        )
+    p50, p99 = (f"{f[k]:.2f} s" if f[k] is not None else "-" for k in ("ttft_p50_s", "ttft_p99_s"))
+    loads = "-" if f["adapter_loads_per_1000"] is None else f"{f['adapter_loads_per_1000']:.0f}"
+    return (
+        f"{name:<12} {f['requests']} requests, {f['errors']} errors, TTFT p50 {p50}, p99 {p99}, "
+        f"{loads} adapter loads per 1,000 requests, {f['replicas_mean']:.1f} replicas"
+        + (f"; {cut}" if f["interrupted"] else "")
+    )
 
 
 def burst_figures(tally: Tally, adapter: int, name: str, burst: tuple[float, float]) -> dict[str, Any]:
