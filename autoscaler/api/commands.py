@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from autoscaler.api import render
 from autoscaler.api.asked import Operator, Parts, View, require
 from autoscaler.api.problems import ProblemError
+from autoscaler.api.render_override import override_with_effect
 from autoscaler.domain.fleet import Override, PauseMode, Tier
 from autoscaler.domain.names import did_you_mean
 
@@ -70,7 +71,7 @@ async def put_override(
 ) -> dict[str, Any]:
     """Set a tenant's override. `If-Match: "REVISION"` changes exactly that one; `"0"` only where there is none.
 
-    Decided within two ticks. The answer says what it displaces.
+    Decided within two ticks. The answer says what it displaces, and in `note` why it may not come to that.
     """
     require("tenant", tenant, view.observation.catalogue.tenant_row)
     if body.tier is Tier.HOT and view.policy.groups.hot is None:
@@ -84,7 +85,7 @@ async def put_override(
     wanted = Override(tenant, body.tier, body.reason, caller.name, now_s, expires_at_s)
     kept = await asyncio.to_thread(parts.overrides.put, view.fleet, wanted, _revision(if_match))
     response.headers["ETag"] = f'"{kept.revision}"'
-    return {**render.override(kept, now_s), "displaces_tier": view.plan.tiers.tier(tenant).value}
+    return {**override_with_effect(kept, view, now_s), "displaces_tier": view.plan.tiers.tier(tenant).value}
 
 
 @router.delete("/fleets/{fleet}/tenants/{tenant:path}/override")

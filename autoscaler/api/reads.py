@@ -15,6 +15,7 @@ from autoscaler.api import render, render_fleet
 from autoscaler.api.asked import Cursor, Limit, Parts, Reader, View, cursor_after, read_cursor, require
 from autoscaler.api.parts import ApiParts
 from autoscaler.api.problems import ProblemError
+from autoscaler.api.render_override import override_with_effect
 from autoscaler.api.ticks import TickRoute, TickView, of_tick
 from autoscaler.domain.decisions import DecisionRecord
 from autoscaler.domain.fleet import Tier
@@ -141,9 +142,12 @@ async def groups(view: TickView, caller: Reader) -> dict[str, Any]:
 
 @router.get("/fleets/{fleet}/overrides")
 async def overrides(view: View, parts: Parts, caller: Reader) -> dict[str, Any]:
-    """Overrides that were not cleared; expired ones say so."""
+    """Overrides that were not cleared; expired ones say so.
+
+    `decided_tier` is what the last tick decided with each, `note` why that is not what was asked for.
+    """
     now_s = parts.now_s()
-    return render.listed(render.override(o, now_s) for o in parts.overrides.overrides(view.fleet))
+    return render.listed(override_with_effect(o, view, now_s) for o in parts.overrides.overrides(view.fleet))
 
 
 @router.get("/fleets/{fleet}/decisions")

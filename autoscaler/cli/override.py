@@ -44,7 +44,7 @@ def _say_set(o: Any) -> str:
     return (
         f"{o['tenant']} is {o['tier'].upper()} until {o['expires_at']} by {o['actor']} (revision {o['revision']}); "
         f"it was {o['displaces_tier'].upper()}. Decided within two ticks: `lora-autoscaler explain "
-        f"tenant/{o['tenant']}`"
+        f"tenant/{o['tenant']}`" + (f"\nnote: {o['note']}" if o.get("note") else "")
     )
 
 
@@ -55,11 +55,15 @@ def _say_cleared(o: Any) -> str:
 def _say_list(page: Any) -> str:
     if not page["items"]:
         return "there are no overrides"
-    rows = (
-        (o["tenant"], o["tier"], "active" if o["active"] else "expired", o["expires_at"], o["actor"], o["reason"])
-        for o in page["items"]
-    )
-    return table(("TENANT", "TIER", "STATE", "UNTIL", "BY", "REASON"), rows)
+    rows = ((o["tenant"], o["tier"], _state(o), o["expires_at"], o["actor"], o["reason"]) for o in page["items"])
+    notes = [f"{o['tenant']}: {o['note']}" for o in page["items"] if o.get("note")]
+    return "\n".join((table(("TENANT", "TIER", "STATE", "UNTIL", "BY", "REASON"), rows), *notes))
+
+
+def _state(o: Any) -> str:
+    if not o["active"]:
+        return "expired"
+    return "active" if o.get("decided_tier") in (None, o["tier"]) else f"is {o['decided_tier']}"
 
 
 _DO = {"set": _set, "clear": _clear, "list": _list}

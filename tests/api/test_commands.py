@@ -6,7 +6,7 @@ import httpx
 
 from autoscaler.domain.decisions import Reason
 from autoscaler.domain.fleet import Tier
-from autoscaler.policy.groups import Groups, WarmGroup
+from autoscaler.policy.groups import Groups, HotGroups, WarmGroup
 from tests.api.conftest import Api, client
 
 FLEET = "/v1/fleets/fleet"
@@ -61,6 +61,29 @@ async def test_hot_is_refused_where_the_policy_has_no_hot_groups(tmp_path, api: 
         answer = await operator.put(f"{FLEET}/tenants/t003/override", json=COLD | {"tier": "hot"})
     assert answer.status_code == 409
     assert "groups.hot: none" in answer.json()["detail"]
+
+
+async def test_a_hot_override_beyond_what_there_may_be_says_so_at_once_and_in_the_list(
+    ann: httpx.AsyncClient, api: Api
+):
+    groups = replace(api.world.policy.groups, hot=HotGroups(max_groups=1))
+    api.world.policy = replace(api.world.policy, groups=groups)
+    api.world.now_s = api.now_s
+    api.tick()
+    hot = COLD | {"tier": "hot"}
+    first = (await ann.put(f"{FLEET}/tenants/t002/override", json=hot)).json()
+    assert (first["note"], first["decided_tier"]) == (None, None), "no tick has seen it"
+    api.tick()
+    second = (await ann.put(f"{FLEET}/tenants/t003/override", json=hot)).json()
+    assert second["note"].startswith("HotGroupsFull: the hot groups that there may be (`groups.hot.maxGroups` is 1)")
+    api.tick()
+    listed = {o["tenant"]: o for o in (await ann.get(f"{FLEET}/overrides")).json()["items"]}
+    assert sorted(o["decided_tier"] for o in listed.values()) == ["hot", "warm"]
+    (out,) = (o for o in listed.values() if o["decided_tier"] == "warm")
+    assert out["active"]
+    assert out["note"].startswith("it is WARM, HotGroupsFull: ")
+    (kept,) = (o for o in listed.values() if o["decided_tier"] == "hot")
+    assert kept["note"] is None
 
 
 async def test_a_pause_is_kept_with_who_and_why_and_ends(ann: httpx.AsyncClient, api: Api):
