@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.cli.demo_options import DemoOptions
-from autoscaler.cli.errors import UsageError
+from autoscaler.cli.errors import UsageError, check_readable
 from autoscaler.simulator.traffic.arrivals import Arrivals, Trace, TraceError, shaped
 from autoscaler.simulator.traffic.generated import Burst, GeneratedTrace, GeneratorSettings
 from autoscaler.simulator.traffic.requests import open_trace
@@ -123,6 +123,7 @@ def _replayed(options: DemoOptions, sprayed_s: float, managed_s: float) -> Scena
     Both phases replay the trace from the same moment, so that the same requests are compared.
     """
     assert options.trace is not None
+    check_readable(**{"--trace": options.trace, "--lengths": options.lengths})
     try:
         trace = open_trace(options.trace, lengths=options.lengths, adapters=ADAPTERS, seed=options.seed)
         scale = options.scale or _scale(trace, options, managed_s)

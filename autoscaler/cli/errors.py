@@ -23,6 +23,14 @@ def read_bytes(path: str | Path, what: str) -> bytes:
         raise UsageError(f"{path}: {reason}; expected {what}") from error
 
 
+def check_readable(**flags: Path | None) -> None:
+    """Refuse files that are not there before anything is done with them. Raises UsageError that names flag and file."""
+    for flag, path in flags.items():
+        if path is not None and not path.is_file():
+            why = "it is a folder" if path.is_dir() else "there is no such file"
+            raise UsageError(f"{flag} {path}: {why}; name a trace's file, or leave {flag} out")
+
+
 def refuse_unused(where: str, **flags: object) -> None:
     """Refuse flags that were given (not None) and mean nothing there. Raises UsageError that names them."""
     given = [flag for flag, value in flags.items() if value is not None]

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -30,6 +31,9 @@ from autoscaler.simulator.strategies.scenario import Scenario
 from autoscaler.simulator.strategies.search import Figures, Job, Results, cheapest, climb
 from autoscaler.simulator.traffic import TraceError
 
+LINE_EVERY_S = 30.0
+"""Between two lines of progress where standard error is a file or a pipe."""
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the comparison, write what was asked for. Returns 0. Raises UsageError for input that cannot be used."""
@@ -47,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         told.end()
         again = " what --results has kept is not run again" if arguments.tune and arguments.results else ""
         raise UsageError(f"stopped before the end: nothing is reported;{again or ' fewer --hours take less'}") from None
+    finally:
+        told.end()
     return 0
 
 
@@ -72,10 +78,13 @@ def _report(arguments: argparse.Namespace, policy: FleetPolicy, scenario: Scenar
 
 
 class Told:
-    """A progress line on standard error, with the time left."""
+    """A progress line on standard error, with the time left; where that is no terminal, a line every half minute."""
 
     def __init__(self, runs: int) -> None:
         self._runs, self._began_s, self._last = runs, time.monotonic(), ""
+        self._ended = threading.Event()
+        if not sys.stderr.isatty():
+            threading.Thread(target=self._beat, daemon=True).start()
 
     def share(self, name: str, done: int, share: float) -> None:
         """`done` runs have ended, and so much of one more."""
@@ -89,6 +98,15 @@ class Told:
                 print(f"{line:<72}", end=end or "\n", file=sys.stderr, flush=True)
             self._last = line
 
+    def line(self) -> str:
+        """Where it stands, for who cannot see a line change: a run in another process tells only its end."""
+        spent_s = time.monotonic() - self._began_s
+        return f"{self._last or f'{self._runs} strategies to play'} ({spent_s:.0f} s so far)"
+
+    def _beat(self) -> None:
+        while not self._ended.wait(LINE_EVERY_S):
+            print(self.line(), file=sys.stderr, flush=True)
+
     def search(self, job: Job, figures: Figures) -> None:
         """One run of a search."""
         text = (
@@ -97,7 +115,8 @@ class Told:
         print(f"{text:<72}", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Leave the line."""
+        """Leave the line, and say no more."""
+        self._ended.set()
         if sys.stderr.isatty():
             print(" " * 72, end="\r", file=sys.stderr, flush=True)
 

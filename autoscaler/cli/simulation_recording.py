@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from autoscaler.cli.backtest import moment
 from autoscaler.cli.backtest_recording import reached_prometheus, read_span, recorded_catalogue
-from autoscaler.cli.errors import UsageError, refuse_unused
+from autoscaler.cli.errors import UsageError, check_readable, refuse_unused
 from autoscaler.connectors.metrics.connection import PrometheusSettings
 from autoscaler.connectors.metrics.router_presets import ROUTERS
 from autoscaler.domain.observation import Catalogue, Floats
@@ -53,6 +53,7 @@ def trace_of(
             **{"--record": arguments.record, "--settings": arguments.settings, "--router": _other(arguments.router)},
         )
         refuse_unused("without a --trace", **{"--lengths": None if told else arguments.lengths})
+        check_readable(**{"--trace": None if told is None else Path(told), "--lengths": arguments.lengths})
         yield None if told is None else Path(told), _seconds_in(arguments.start)
 
 

@@ -2,11 +2,12 @@
 
 import json
 import re
+import threading
 from pathlib import Path
 
 import pytest
 
-from autoscaler.cli import main
+from autoscaler.cli import main, simulate
 from autoscaler.cli.simulation_charts import Dot, Line, Span, heat, lines, scatter, stacked
 from autoscaler.simulator.strategies.search import Job
 
@@ -58,7 +59,8 @@ def test_the_same_seed_prints_the_same_table(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        (("--trace", "no-such-file.csv"), "no-such-file.csv"),
+        (("--trace", "no-such-file.csv"), "--trace no-such-file.csv: there is no such file; name a trace's file"),
+        (("--trace", ".", "--lengths", "l.csv"), "--trace .: it is a folder"),
         (("--profile", "no-such-gpu"), "no-such-gpu"),
         (("--fail", "1m:explode"), "kinds are kill, hang"),
         (("--generate", "tempo=3"), "keys are zipf_exponent"),
@@ -102,6 +104,28 @@ def test_a_damaged_recording_is_one_sentence(tmp_path: Path, capsys: pytest.Capt
     path.write_text("client_id,window_start_s,rate_rps,prompt_tokens,output_tokens\na,0,5,100,10\na,60,much,100,10\n")
     assert main(["simulate", *SMALL, "--trace", str(path)]) == 2
     assert capsys.readouterr().err.strip().splitlines()[-1].startswith(f"lora-autoscaler: {path}: line 3: ")
+
+
+def test_a_run_whose_standard_error_is_a_file_says_every_while_where_it_stands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = threading.Semaphore(0)
+    line = simulate.Told.line
+
+    def noted(told: simulate.Told) -> str:
+        asked.release()
+        return line(told)
+
+    monkeypatch.setattr(simulate, "LINE_EVERY_S", 0.001)
+    monkeypatch.setattr(simulate.Told, "line", noted)
+    told = simulate.Told(4)
+    assert line(told).startswith("4 strategies to play (")
+    told.share("ours", 1, 0.5)
+    assert line(told).startswith("ours: 38%, ")
+    for _ in range(2):  # who asks for a second line has printed the first
+        assert asked.acquire(timeout=60)
+    told.end()
+    assert "s so far)" in capsys.readouterr().err
 
 
 def test_ctrl_c_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

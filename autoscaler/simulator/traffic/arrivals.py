@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,8 +76,9 @@ def shaped(
     Below 1 `scale` keeps each request by chance; above, each is repeated, copies spread over the gap to the next.
     Times count from the slice's start. Output lengths and service times are not touched by `speed`.
     """
-    if not (scale > 0 and speed > 0):
-        raise TraceError(f"scale and speed must be above 0, not {scale:g} and {speed:g}")
+    check_positive(scale=scale, speed=speed)
+    check_not_negative(start_s=start_s)
+    check_not_nan(duration_s=duration_s)
     rng = np.random.default_rng(seed)
     for chunk in trace.chunks(start_s):
         if chunk.time_s[0] >= start_s + duration_s:
@@ -94,6 +96,8 @@ def steady(
 
     Raises TraceError where the slice has no request.
     """
+    check_positive(rate_rps=rate_rps)
+    check_not_nan(duration_s=duration_s)
     mix = sampled(trace, start_s=start_s, span_s=span_s)
     rng = np.random.default_rng((seed, 5))
     now_s = 0.0
@@ -138,6 +142,27 @@ def _scaled(chunk: Arrivals, scale: float, rng: np.random.Generator) -> Arrivals
     return Arrivals(time_s[order], out.adapter[order], out.prompt_tokens[order], out.output_tokens[order])
 
 
+def check_positive(**values: float) -> None:
+    """Raises TraceError that names a value which is not finite and above 0: what draws by it may never end."""
+    for name, value in values.items():
+        if not 0 < value < math.inf:
+            raise TraceError(f"{name} is {value}: it must be a finite number above 0")
+
+
+def check_not_negative(**values: float) -> None:
+    """Raises TraceError that names a value which is not finite and at least 0."""
+    for name, value in values.items():
+        if not 0 <= value < math.inf:
+            raise TraceError(f"{name} is {value}: it must be a finite number, at least 0")
+
+
+def check_not_nan(**values: float) -> None:
+    """Raises TraceError that names a value which is negative or no number; infinite is for ever."""
+    for name, value in values.items():
+        if not value >= 0:
+            raise TraceError(f"{name} is {value}: it must be a number, at least 0")
+
+
 def open_text(path: Path) -> TextIO:
     """A file as text, unpacked where its name ends in `.gz`."""
     if path.suffix == ".gz":
@@ -155,7 +180,8 @@ def version_of(path: Path) -> int:
 
 def unreadable(path: Path, error: Exception) -> TraceError:
     """What to say of a file whose reading raised one of `UNREADABLE`."""
-    return TraceError(f"{path}: {getattr(error, 'strerror', None) or error}")
+    remedy = "name a file that is there and can be read" if isinstance(error, OSError) else "expected CSV or JSONL text"
+    return TraceError(f"{path}: {getattr(error, 'strerror', None) or error}; {remedy}, plain or with `.gz`")
 
 
 def zipf_weights(adapters: int, exponent: float) -> Floats:

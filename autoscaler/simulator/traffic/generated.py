@@ -6,13 +6,26 @@ processes give the rest of the variation. Each window has a seed of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from autoscaler.simulator.traffic.arrivals import Arrivals, Floats, Ints, TraceError, zipf_weights
+from autoscaler.simulator.traffic.arrivals import (
+    Arrivals,
+    Floats,
+    Ints,
+    TraceError,
+    check_not_nan,
+    check_not_negative,
+    check_positive,
+    zipf_weights,
+)
+
+_POSITIVE = ("adapters", "rate_rps", "on_s", "season_s", "window_s", "prompt_tokens", "output_tokens")
+_NOT_NEGATIVE = ("zipf_exponent", "off_s", "lifetime_s", "tokens_spread", "always_on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +74,13 @@ class GeneratorSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn."""
-        for name in ("adapters", "rate_rps", "on_s", "season_s", "window_s", "prompt_tokens", "output_tokens"):
-            if not getattr(self, name) > 0:
-                raise TraceError(f"{name} is {getattr(self, name)}: it must be above 0")
-        if self.season_ratio < 1 or min(self.off_s, self.lifetime_s, self.tokens_spread, self.always_on) < 0:
-            raise TraceError(
-                "season_ratio must be at least 1, off_s, lifetime_s, tokens_spread and always_on at least 0"
-            )
+        check_positive(**{name: getattr(self, name) for name in _POSITIVE})
+        check_not_negative(**{name: getattr(self, name) for name in _NOT_NEGATIVE})
+        if not 1 <= self.season_ratio < math.inf:
+            raise TraceError(f"season_ratio is {self.season_ratio}: it must be a finite number, at least 1")
         for burst in self.bursts:
-            if not (0 <= burst.adapter < self.adapters and burst.duration_s > 0 and burst.factor >= 0):
+            check_not_negative(**{"a burst's start_s": burst.start_s, "a burst's factor": burst.factor})
+            if not (0 <= burst.adapter < self.adapters and 0 < burst.duration_s < math.inf):
                 raise TraceError(
                     f"a burst of adapter {burst.adapter} for {burst.duration_s:g} s to {burst.factor:g} times its rate "
                     f"cannot be: adapters are 0 to {self.adapters - 1}, and it must last"
@@ -84,13 +95,18 @@ class GeneratedTrace:
     seed: int = 0
     duration_s: float = float("inf")
 
+    def __post_init__(self) -> None:
+        """Refuse a length that is none."""
+        check_not_nan(duration_s=self.duration_s)
+
     @cached_property
     def adapters(self) -> tuple[str, ...]:
         """`adapter-0000`, the most popular, and so on."""
         return tuple(f"adapter-{i:04d}" for i in range(self.settings.adapters))
 
     def chunks(self, start_s: float = 0.0) -> Iterator[Arrivals]:
-        """One chunk a window that has requests."""
+        """One chunk a window that has requests. Raises TraceError for a start that never comes."""
+        check_not_negative(start_s=start_s)
         lengths, switches = self._lengths, _Switches(self.settings, self.seed)
         window = 0
         while (begin_s := window * self.settings.window_s) < self.duration_s:

@@ -1,7 +1,9 @@
 """Every trace format gives the same columns, in order of time, in bounded chunks, and the same again."""
 
+import dataclasses
 import gzip
 import json
+import math
 import tracemalloc
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from autoscaler.simulator.traffic import (
     TraceError,
     open_trace,
     shaped,
+    steady,
 )
 from autoscaler.simulator.traffic.arrivals import CHUNK
 
@@ -96,7 +99,7 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(tmp_path: Path, conte
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="No such file"):
+    with pytest.raises(TraceError, match="No such file or directory; name a file that is there"):
         open_trace(tmp_path / "nowhere.csv")
 
 
@@ -214,6 +217,28 @@ def test_settings_that_cannot_be_drawn_are_refused() -> None:
             GeneratorSettings(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0])
+@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(GeneratorSettings) if f.name != "bursts"])
+def test_settings_that_would_never_end_or_draw_nothing_are_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"^{name} is {value}: it must be a finite number"):
+        GeneratorSettings(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [math.nan, -1.0])
+def test_times_and_factors_that_are_none_are_refused_by_name(value: float) -> None:
+    with pytest.raises(ValueError, match="start_s is"):
+        next(generated().chunks(value))
+    with pytest.raises(ValueError, match="duration_s is"):
+        GeneratedTrace(GeneratorSettings(), duration_s=value)
+    with pytest.raises(ValueError, match="a burst's factor is"):
+        generated(bursts=(Burst(3, 200.0, 100.0, value),))
+    for wrong in ({"start_s": value}, {"duration_s": value}, {"scale": value}, {"speed": value}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
+            next(shaped(generated(), **wrong))
+    with pytest.raises(ValueError, match="rate_rps is"):
+        next(steady(generated(), start_s=0.0, span_s=60.0, rate_rps=value, duration_s=60.0))
+
+
 class Listed:
     """A trace of given times, in chunks of given sizes."""
 
@@ -254,5 +279,5 @@ def test_any_slice_scale_and_speed_keeps_order_and_bounds(
 
 
 def test_a_scale_that_means_nothing_is_refused() -> None:
-    with pytest.raises(TraceError, match="scale and speed"):
+    with pytest.raises(TraceError, match=r"scale is 0\.0"):
         list(shaped(Listed([1.0], 1), scale=0.0))
