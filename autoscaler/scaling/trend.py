@@ -14,6 +14,7 @@ from enum import IntEnum
 import numpy as np
 
 WINDOW_S = 600.0
+SETTLES_S = 75.0  # a rate over a window of which only the end was scraped climbs by itself
 LEAST_S = 120.0  # of samples, before a slope means anything
 DAMPED = 0.75  # a rise slows down before it ends, and a line knows that half a window late
 BAND = 1.28  # standard deviations of the samples around the line: nine of ten are below
@@ -59,6 +60,7 @@ class LoadMemory:
         peaks: (begin, highest load) of each five minutes of the last three hours, oldest first.
         said: (when it would be, what each sayer says), not yet due.
         losses: mean pinball loss of each sayer, tokens/s; `scored`: ticks behind them, fading.
+        since_s: the first look.
     """
 
     samples: tuple[tuple[float, float], ...] = ()
@@ -67,6 +69,7 @@ class LoadMemory:
     said: tuple[tuple[float, ...], ...] = ()
     losses: tuple[float, ...] = (0.0,) * len(Sayer)
     scored: float = 0.0
+    since_s: float = 0.0
 
     @property
     def best(self) -> Sayer:
@@ -87,10 +90,15 @@ def arrived(memory: LoadMemory, in_flight: float, now_s: float, window_s: float)
 
 
 def seen(memory: LoadMemory, load: float, now_s: float) -> LoadMemory:
-    """The memory with this tick's load, and with the sayings that are due judged by it."""
+    """The memory with this tick's load, and with the sayings that are due judged by it.
+
+    Until `SETTLES_S` after the first look only the latest load counts: a line would follow the window as it fills.
+    """
     if memory.samples and now_s <= memory.samples[-1][0]:
         return memory
     elapsed_s = now_s - memory.samples[-1][0] if memory.samples else 0.0
+    since_s = memory.since_s if memory.samples else now_s
+    kept_from_s = now_s - (WINDOW_S if now_s - since_s >= SETTLES_S else 0.0)
     losses, scored = memory.losses, memory.scored * 0.5 ** (elapsed_s / SCORE_HALF_LIFE_S)
     for due in memory.said:
         if due[0] <= now_s:
@@ -98,7 +106,8 @@ def seen(memory: LoadMemory, load: float, now_s: float) -> LoadMemory:
             losses = tuple(x + (_pinball(load, said) - x) / scored for x, said in zip(losses, due[1:], strict=True))
     return replace(
         memory,
-        samples=(*(s for s in memory.samples if s[0] > now_s - WINDOW_S), (now_s, load)),
+        since_s=since_s,
+        samples=(*(s for s in memory.samples if s[0] > kept_from_s), (now_s, load)),
         peaks=_peaks(memory.peaks, load, now_s),
         said=tuple(s for s in memory.said if s[0] > now_s),
         losses=losses,

@@ -44,8 +44,14 @@ def test_a_burst_is_seen_at_once():
 
 
 def test_before_two_minutes_a_slope_means_nothing():
-    memory = followed([1000.0, 1100.0, 1200.0])
-    assert upper(memory, 300.0) == pytest.approx(1150.0)
+    memory = followed(1000.0 + 100.0 * tick for tick in range(8))
+    assert upper(memory, 300.0) == pytest.approx(1650.0)
+
+
+def test_a_rate_that_climbs_while_its_window_fills_is_no_rise():
+    """From 250 to 1,000 within the first minute: a line through that would say 2,700 five minutes on."""
+    memory = followed([250.0, 500.0, 750.0] + [1000.0] * 12)
+    assert upper(memory, 300.0) == pytest.approx(1000.0)
 
 
 def test_nothing_is_said_of_a_load_that_was_never_seen():
