@@ -22,6 +22,8 @@ from autoscaler.policy.words import Actuation, Mode
 from autoscaler.ring import RingSnapshot, decode, ring_diff
 
 _SHOWN = 40
+_FEW = 5
+_ADAPTERS = "spec.adapters.list"
 _RULES = ("replication_factor", "choice", "request_bound_percent", "request_floor", "overflow", "standby_count")
 
 
@@ -108,9 +110,7 @@ def _notes(new: FleetPolicy) -> list[str]:
 
 def _text(report: dict[str, Any]) -> str:
     parts = [f"{len(report['changes'])} keys differ"]
-    parts += [
-        f"  {c['path']}: {json.dumps(c['old'])} -> {json.dumps(c['new'])}  ({c['effect']})" for c in report["changes"]
-    ]
+    parts += [f"  {line}" for line in _changes(report["changes"])]
     tiers, ring = report["tiers"], report["ring"]
     parts += ["", f"Tiers: {len(tiers)} tenants end elsewhere than under the old policy"]
     parts += _rows(("TENANT", "NOW", "OLD", "NEW", "WHY"), tiers)
@@ -125,6 +125,45 @@ def _text(report: dict[str, Any]) -> str:
     for heading, key in (("Note", "notes"), ("Not known", "unknown")):
         parts += ["", *(f"{heading}: {sentence}" for sentence in report[key])] if report[key] else []
     return "\n".join(parts)
+
+
+def _changes(changes: list[dict[str, Any]]) -> list[str]:
+    """A line a key; adapters that come and go are a line together, and long lists their counts."""
+    whole = [c for c in changes if _whole_adapter(c)]
+    lines = [f"{c['path']}: {_change(c['old'], c['new'])}  ({c['effect']})" for c in changes if not _whole_adapter(c)]
+    if whole:
+        come, gone = ([c[end] for c in whole if c[end] is not None] for end in ("new", "old"))
+        lines.insert(0, f"{_ADAPTERS}: {_counted(come, gone)}  ({whole[0]['effect']})")
+    more = [f"... and {len(lines) - _SHOWN} more (--json has all)"] if len(lines) > _SHOWN else []
+    return [*lines[:_SHOWN], *more]
+
+
+def _whole_adapter(change: dict[str, Any]) -> bool:
+    """Whether an entry of the list comes or goes, and is not changed."""
+    return change["path"].startswith((f"{_ADAPTERS}.", f"{_ADAPTERS}[")) and None in (change["old"], change["new"])
+
+
+def _change(old: Any, new: Any) -> str:
+    if isinstance(old, list) and isinstance(new, list) and max(len(old), len(new)) > _FEW:
+        come, gone = [v for v in new if v not in old], [v for v in old if v not in new]
+        return f"{len(old)} -> {len(new)} entries, {_counted(come, gone)}"
+    return f"{_value(old)} -> {_value(new)}"
+
+
+def _value(value: Any) -> str:
+    long = isinstance(value, list) and len(value) > _FEW
+    return f"{len(value)} entries ({_first(value)})" if long else json.dumps(value)
+
+
+def _counted(come: list[Any], gone: list[Any]) -> str:
+    told = (f"{len(found)} {word} ({_first(found)})" for found, word in ((come, "added"), (gone, "removed")) if found)
+    return ", ".join(told) or "in another order"
+
+
+def _first(values: list[Any]) -> str:
+    """The first few by their id where they have one."""
+    names = [str(v.get("id", json.dumps(v))) if isinstance(v, dict) else str(v) for v in values[:_FEW]]
+    return ", ".join(names) + (", ..." if len(values) > _FEW else "")
 
 
 def _rows(headings: tuple[str, ...], rows: list[dict[str, Any]]) -> list[str]:

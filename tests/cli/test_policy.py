@@ -122,6 +122,34 @@ def test_equal_policies_make_no_difference(rings, tmp_path, run):
     assert "0 keys differ" in run("policy", "diff", file, file, "--snapshot", after).out
 
 
+def test_adapters_that_come_and_go_are_counted_with_the_first_few_and_json_has_all(rings, tmp_path, run):
+    _, after, _ = rings
+
+    def written(name: str, adapters: str) -> Path:
+        file = tmp_path / name
+        document = json.loads(json.dumps(as_document(policy())))
+        document["spec"]["adapters"] = yaml.safe_load(adapters)
+        file.write_text(json.dumps(document))
+        return file
+
+    def listed(*numbers: int) -> str:
+        return json.dumps({"list": [{"id": f"t{n:03d}", "source": f"/x/{n}"} for n in numbers]})
+
+    old = written("old.yaml", listed(*range(12)))
+    new = written("new.yaml", listed(*range(2, 42)))
+    told = run("policy", "diff", old, new, "--snapshot", after).out
+    line = next(line for line in told.splitlines() if "spec.adapters" in line)
+    assert line == (
+        "  spec.adapters.list: 30 added (t012, t013, t014, t015, t016, ...), 2 removed (t000, t001)  "
+        "(which adapters are loaded, placed and served)"
+    )
+    report = run("policy", "diff", old, new, "--snapshot", after, "--json").json
+    assert len(report["changes"]) == 32
+    template = written("template.yaml", json.dumps({"pathTemplate": "/x/{id}"}))
+    told = run("policy", "diff", old, template, "--snapshot", after).out
+    assert "spec.adapters.list: 12 entries (t000, t001, t002, t003, t004, ...) -> " in told
+
+
 def test_a_replica_that_restarts_counts_as_one_that_comes_back(rings, tmp_path, run):
     _, after, world = rings
     snapshot = world.snapshot()
