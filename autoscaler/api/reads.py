@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from bisect import bisect_right
-from collections.abc import Collection
 from typing import Annotated, Any
 
 import numpy as np
@@ -185,25 +184,7 @@ def _was_kept(since: str, later: tuple[DecisionRecord, ...], fleet: str, parts: 
 @router.get("/fleets/{fleet}/explain")
 async def explanation(view: TickView, caller: Reader, subject: Annotated[str, Query(max_length=512)]) -> dict[str, Any]:
     """Why a tenant, adapter, group, replica or signal is as it is, in sentences with numbers."""
-    kind, _, name = subject.partition("/")
-    if name and (names := _names(view, kind)):
-        require(kind, name, names)
     return dataclasses.asdict(explain(subject, view.observation, view.plan, view.policy))
-
-
-def _names(view: FleetView, kind: str) -> Collection[str]:
-    """What the fleet has of a kind; nothing for kinds that are few or unknown."""
-    match kind:
-        case "tenant":
-            return view.observation.catalogue.tenant_row
-        case "adapter":
-            return view.observation.catalogue.row
-        case "group":
-            return view.plan.scale.decisions
-        case "replica":
-            return {r.id for r in view.observation.replicas}
-        case _:
-            return ()
 
 
 @router.get("/fleets/{fleet}/noisy-neighbours")
@@ -227,7 +208,7 @@ async def residency(
     view: TickView, caller: Reader, replica: Annotated[list[str] | None, Query(max_length=64)] = None
 ) -> dict[str, Any]:
     """Adapters that replicas should hold, lack and hold, of at most 64 named replicas or of all."""
-    names = _names(view, "replica")
+    names = {r.id for r in view.observation.replicas}
     for name in replica or ():
         require("replica", name, names)
     return render.listed(render.residency(view, frozenset(replica or ())))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import numpy as np
 
 from autoscaler.domain.diagnosis import Basis, Place, PushedOut
 from autoscaler.domain.fleet import LoadFailure, Replica, ReplicaSignals, Tier
+from autoscaler.domain.names import did_you_mean
 from autoscaler.domain.observation import Observation
 from autoscaler.domain.signals import Fresh, Signal
 from autoscaler.forecasting import ForecastMethod
@@ -284,8 +284,7 @@ _EXPLAIN: dict[str, Callable[[str, _Known], Explanation]] = {
 def _row(name: str, rows: dict[str, int], kind: str) -> int:
     if name in rows:
         return rows[name]
-    near = difflib.get_close_matches(name, list(rows)[:5000], 1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; there are {len(rows)} of them"
+    hint = did_you_mean(name, rows) or f"; there are {len(rows)} of them"
     raise UnknownSubjectError(f"the fleet has no {kind} {name!r}{hint}")
 
 
