@@ -81,7 +81,7 @@ class Told:
     """A progress line on standard error, with the time left; where that is no terminal, a line every half minute."""
 
     def __init__(self, runs: int) -> None:
-        self._runs, self._began_s, self._last = runs, time.monotonic(), ""
+        self._runs, self._began_s, self._last, self._told = runs, time.monotonic(), "", 0
         self._ended = threading.Event()
         if not sys.stderr.isatty():
             threading.Thread(target=self._beat, daemon=True).start()
@@ -92,11 +92,13 @@ class Told:
         spent_s = time.monotonic() - self._began_s
         left = f"{spent_s / whole - spent_s:.0f} s left" if whole > 0.02 else "..."
         line = f"{name}: {whole:.0%}, {left}"
-        if line != self._last:
-            end = "\r" if sys.stderr.isatty() else ""
-            if end or share == 1.0:
-                print(f"{line:<72}", end=end or "\n", file=sys.stderr, flush=True)
-            self._last = line
+        if sys.stderr.isatty():
+            if line != self._last:
+                print(f"{line:<72}", end="\r", file=sys.stderr, flush=True)
+        elif share == 1.0 and done >= self._told:
+            self._told = done + 1
+            print(line, file=sys.stderr, flush=True)
+        self._last = line
 
     def line(self) -> str:
         """Where it stands, for who cannot see a line change: a run in another process tells only its end."""

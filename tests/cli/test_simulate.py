@@ -128,6 +128,20 @@ def test_a_run_whose_standard_error_is_a_file_says_every_while_where_it_stands(
     assert "s so far)" in capsys.readouterr().err
 
 
+def test_in_a_file_the_end_of_each_run_is_a_line_and_nothing_between_is(capsys: pytest.CaptureFixture[str]) -> None:
+    told = simulate.Told(2)
+    for name, done, share in (
+        ("ours", 0, 0.5),
+        ("ours", 0, 0.999),
+        ("ours", 0, 1.0),
+        ("oracle", 1, 1.0),
+        ("oracle", 1, 1.0),
+    ):
+        told.share(name, done, share)
+    told.end()
+    assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()] == ["ours: 50%", "oracle: 100%"]
+
+
 def test_ctrl_c_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(job: Job, progress: object) -> None:
         raise KeyboardInterrupt
