@@ -123,7 +123,7 @@ async def test_a_range_without_a_request_counted_is_refused(source: Known, tmp_p
     ],
 )
 def test_what_cannot_be_a_range_is_told(source: Known, told: dict[str, object], words: str) -> None:
-    usual = {"trace": "a.csv", "start": None, "record": None, "hours": 1.0, "speed": 1.0, "router": "envoy",
+    usual = {"trace": __file__, "start": None, "record": None, "hours": 1.0, "speed": 1.0, "router": "envoy",
              "settings": None, "lengths": None}  # fmt: skip
     arguments = argparse.Namespace(**{**usual, **told})
     with pytest.raises(UsageError, match=words), trace_of(arguments, source.policy, source.policy_file):
