@@ -14,16 +14,13 @@ from autoscaler.api import render
 from autoscaler.api.asked import Operator, Parts, View, require
 from autoscaler.api.problems import ProblemError
 from autoscaler.api.render_override import override_with_effect
-from autoscaler.domain.fleet import Override, PauseMode, Tier
+from autoscaler.domain.fleet import LONGEST_OVERRIDE_S, Override, PauseMode, Tier
 from autoscaler.domain.names import did_you_mean
 
 router = APIRouter(prefix="/v1", tags=["commands"])
 
-MAX_TTL_S = 90 * 86400.0
-"""An override that should last longer than a quarter belongs into the policy."""
-
 Sentence = Annotated[str, Field(min_length=3, max_length=500, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Ttl = Annotated[float, Field(gt=0, le=MAX_TTL_S)]
+Ttl = Annotated[float, Field(gt=0, le=LONGEST_OVERRIDE_S)]
 
 
 class OverrideRequest(BaseModel):
@@ -78,9 +75,9 @@ async def put_override(
         raise ProblemError(409, "the policy has no hot groups (`groups.hot: none`), so no tenant can be hot")
     now_s = parts.now_s()
     expires_at_s = body.expires_at.timestamp() if body.expires_at else now_s + (body.ttl_s or 0.0)
-    if not now_s < expires_at_s <= now_s + MAX_TTL_S:
+    if not now_s < expires_at_s <= now_s + LONGEST_OVERRIDE_S:
         raise ProblemError(
-            422, f"expires_at is {body.expires_at}; it must be within the next {MAX_TTL_S / 86400:.0f} days"
+            422, f"expires_at is {body.expires_at}; it must be within the next {LONGEST_OVERRIDE_S / 86400:.0f} days"
         )
     wanted = Override(tenant, body.tier, body.reason, caller.name, now_s, expires_at_s)
     kept = await asyncio.to_thread(parts.overrides.put, view.fleet, wanted, _revision(if_match))

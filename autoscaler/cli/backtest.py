@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 
 from autoscaler.cli.backtest_page import page
-from autoscaler.cli.backtest_recording import Recording, from_file, from_prometheus, reached_prometheus, with_capacity
+from autoscaler.cli.backtest_recording import (
+    Recording,
+    from_file,
+    from_prometheus,
+    given_router,
+    reached_prometheus,
+    with_capacity,
+)
 from autoscaler.cli.backtest_replay import Replay, replay
 from autoscaler.cli.errors import UsageError, check_writable, refuse_unused
 from autoscaler.cli.policies import read_policy
@@ -62,8 +69,7 @@ def _recording(arguments: argparse.Namespace, policy: FleetPolicy) -> Recording:
         for text, name in ((arguments.start, "--start"), (arguments.end, "--end"))
     )
     if arguments.rates is not None:
-        router = None if arguments.router == "envoy" else arguments.router
-        refuse_unused("with --rates", **{"--settings": arguments.settings, "--router": router})
+        refuse_unused("with --rates", **{"--settings": arguments.settings, "--router": given_router(arguments)})
         return from_file(arguments.rates, policy, start_s, end_s)
     end_s = time.time() if end_s is None else end_s
     if start_s is None or not start_s < end_s:

@@ -51,6 +51,11 @@ class Recording:
     notes: tuple[str, ...]
 
 
+def given_router(arguments: argparse.Namespace) -> str | None:
+    """The router that `--router` names, None where it is the usual one."""
+    return None if arguments.router == "envoy" else str(arguments.router)
+
+
 def reached_prometheus(arguments: argparse.Namespace, url: str) -> tuple[PrometheusSettings, str]:
     """How a Prometheus is reached with what `--settings` says of it, and whose names the routers' series have.
 
@@ -58,7 +63,7 @@ def reached_prometheus(arguments: argparse.Namespace, url: str) -> tuple[Prometh
     """
     settings = read_settings(arguments.settings)
     told = settings.metrics.prometheus
-    router = settings.metrics.router.value if told is not None and arguments.router == "envoy" else arguments.router
+    router = settings.metrics.router.value if told is not None and given_router(arguments) is None else arguments.router
     if router not in ROUTERS:
         raise UsageError(f"there is no router preset {router!r}; choose one of {', '.join(ROUTERS)}")
     reached = prometheus_settings(settings, told or Prometheus(url=url))

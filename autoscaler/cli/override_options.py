@@ -8,9 +8,9 @@ from typing import Any
 
 from autoscaler.cli.numbers import whole
 from autoscaler.cli.remote_options import add_server_arguments
+from autoscaler.domain.fleet import LONGEST_OVERRIDE_S
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_MOST_S = 90 * 86400.0  # what the API takes
 
 
 def register(commands: Any) -> None:
@@ -55,6 +55,6 @@ def duration_s(text: str) -> float:
     if not parts or "".join(a + b for a, b in parts) != text or not any(float(n) for n, _ in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is no duration; write 30m, 4h, 1h30m or 2d")
     value_s = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
-    if value_s > _MOST_S:
+    if value_s > LONGEST_OVERRIDE_S:
         raise argparse.ArgumentTypeError(f"{text!r} is more than 90d; what should last longer belongs into the policy")
     return value_s

@@ -48,7 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
     except (TraceError, ProfileError) as error:
         raise UsageError(str(error)) from error
     except KeyboardInterrupt:
-        told.end()
         again = " what --results has kept is not run again" if arguments.tune and arguments.results else ""
         raise UsageError(f"stopped before the end: nothing is reported;{again or ' fewer --hours take less'}") from None
     finally:

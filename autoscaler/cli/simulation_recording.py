@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.cli.backtest import moment
-from autoscaler.cli.backtest_recording import reached_prometheus, read_span, recorded_catalogue
+from autoscaler.cli.backtest_recording import given_router, reached_prometheus, read_span, recorded_catalogue
 from autoscaler.cli.errors import UsageError, check_readable, refuse_unused
 from autoscaler.connectors.metrics.connection import PrometheusSettings
 from autoscaler.connectors.metrics.router_presets import ROUTERS
@@ -50,15 +50,11 @@ def trace_of(
     else:
         refuse_unused(
             "without a Prometheus' URL as --trace",
-            **{"--record": arguments.record, "--settings": arguments.settings, "--router": _other(arguments.router)},
+            **{"--record": arguments.record, "--settings": arguments.settings, "--router": given_router(arguments)},
         )
         refuse_unused("without a --trace", **{"--lengths": None if told else arguments.lengths})
         check_readable(**{"--trace": None if told is None else Path(told), "--lengths": arguments.lengths})
         yield None if told is None else Path(told), _seconds_in(arguments.start)
-
-
-def _other(router: str) -> str | None:
-    return None if router == "envoy" else router
 
 
 def _seconds_in(text: str | None) -> float:

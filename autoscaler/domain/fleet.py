@@ -160,6 +160,10 @@ class Router:
     age_s: float
 
 
+LONGEST_OVERRIDE_S = 90 * 86400.0
+"""An override that should last longer than a quarter belongs into the policy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Override:
     """An operator's word on a tenant's tier. It beats policy, not physical limits, and it ends.

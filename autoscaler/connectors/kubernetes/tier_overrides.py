@@ -17,12 +17,10 @@ from autoscaler.connectors.kubernetes.cluster import FIELD_MANAGER, MERGE, Clust
 from autoscaler.connectors.kubernetes.operators import NotedAudit, NotedPauses
 from autoscaler.connectors.kubernetes.readings import seconds
 from autoscaler.connectors.kubernetes.watch import Watched
-from autoscaler.domain.fleet import Override, PauseMode, Tier
+from autoscaler.domain.fleet import LONGEST_OVERRIDE_S, Override, PauseMode, Tier
 from autoscaler.ports import ConflictError, PermanentError, TemporaryError
 
 API_VERSION, KIND = "lora-autoscaler.io/v1alpha1", "TierOverride"
-LONGEST_S = 90 * 86400.0
-"""One that should last longer belongs into the policy; what ends later ends so long after it was made."""
 _ATTEMPTS = 4
 _REMEDY = (
     "overrides in a cluster are TierOverride objects: install the chart lora-autoscaler-crds, and give the controller "
@@ -188,9 +186,9 @@ def in_order(found: list[Json], fleet: str) -> Iterator[Json]:
 
 
 def read(found: Json) -> Override:
-    """One object as an override."""
+    """One object as an override; one that would end later ends `LONGEST_OVERRIDE_S` after it was made."""
     spec, made_s = found["spec"], seconds(_last_set(found)[0])
-    ends_s = min(seconds(spec["expiresAt"]), made_s + LONGEST_S)
+    ends_s = min(seconds(spec["expiresAt"]), made_s + LONGEST_OVERRIDE_S)
     return Override(
         spec["tenant"], Tier(spec["tier"]), spec["reason"], spec["actor"], made_s, ends_s, revision_of(found)
     )  # fmt: skip

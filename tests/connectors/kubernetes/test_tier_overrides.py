@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from autoscaler.connectors.kubernetes.readings import seconds
 from autoscaler.connectors.kubernetes.tier_overrides import (
-    LONGEST_S,
     in_order,
     made_elsewhere,
     object_name,
@@ -15,7 +14,7 @@ from autoscaler.connectors.kubernetes.tier_overrides import (
     revision_of,
     time_text,
 )
-from autoscaler.domain.fleet import Tier
+from autoscaler.domain.fleet import LONGEST_OVERRIDE_S, Tier
 
 MADE = "2026-11-29T12:00:00Z"
 
@@ -44,7 +43,7 @@ def test_one_is_read_as_an_override() -> None:
 
 def test_one_that_would_last_too_long_ends_so_long_after_it_was_set() -> None:
     late = "2026-12-01T00:00:00Z"
-    assert read(made(expires="2100-01-01T00:00:00Z", set_at=late)).expires_at_s == seconds(late) + LONGEST_S
+    assert read(made(expires="2100-01-01T00:00:00Z", set_at=late)).expires_at_s == seconds(late) + LONGEST_OVERRIDE_S
 
 
 def test_the_one_that_was_set_last_is_the_last_and_other_fleets_are_left_out() -> None:
